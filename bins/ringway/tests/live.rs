@@ -76,6 +76,14 @@ fn both_processes_log_what_is_asked_for_and_so_does_the_next_one() {
 }
 
 #[test]
+fn lists_of_processes_show_what_the_data_plane_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let place = format!("/proc/{}/comm", ringway.data_plane().as_raw_nonzero());
+    assert_eq!(std::fs::read_to_string(place).expect("it runs"), "ringway-plane\n");
+}
+
+#[test]
 fn short_names_of_commands_and_the_commit_are_there() {
     let directory = tempfile::tempdir().expect("a directory");
     let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);

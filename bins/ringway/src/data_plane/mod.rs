@@ -138,6 +138,8 @@ pub struct Prepared {
 /// There is no supervisor, or it says what cannot be.
 pub fn prepare() -> anyhow::Result<Prepared> {
     ignore_signals()?;
+    // Named after the number of a file descriptor otherwise.
+    let _ = rustix::thread::set_name(c"ringway-plane");
     let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     let channel = Channel::over(channel);
     let wire = Versions { first: WIRE_VERSION, last: WIRE_VERSION };
