@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::bail;
 
-/// Lists of the kernel.
-const ROUTES4: &str = "/proc/net/route";
-const ROUTES6: &str = "/proc/net/ipv6_route";
+/// Lists of the kernel, where a service sees them that sees only processes (`ProcSubset=pid`), too.
+const ROUTES4: &str = "/proc/self/net/route";
+const ROUTES6: &str = "/proc/self/net/ipv6_route";
 
 /// Routes to networks larger than that lead everywhere, or are a part of such a one: the halves of
 /// IPv4 of a tunnel, or all of IPv6 that is global.

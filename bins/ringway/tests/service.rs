@@ -76,9 +76,14 @@ stat -c '%G may open %n' /run/ringway/ringway/vm0.sock
 ringway port add net=nat:
 ip tuntap add tap1 mode tap user ringway vnet_hdr
 ringway port add own=tap:tap1
+ip addr add 10.77.0.1/24 dev tap1
+ip link set tap1 up
+ringway port add other=nat:,range=10.77.0.0/24 || echo its range was refused
 ringway port add up=tap:tap0 || echo that was refused
+touch /run/ringway/of-others
 systemctl kill --signal=KILL --kill-who=main $unit
 until ringway stats; do sleep 0.1; done
+test -f /run/ringway/of-others && echo its directory stayed
 
 printf '[ringway]\npin = "0"\n[port.up]\ntap = "tap0"\n' >/etc/ringway/ringway.toml
 setpriv --reuid ringway --regid ringway --init-groups \
@@ -142,7 +147,10 @@ fn the_service_may_do_what_its_unit_says() {
         "net: added",
         "own: added",
         "or let the service make taps: sudo install -D -m 644",
+        "this machine reaches 10.77.0.0/24 by tap1",
+        "its range was refused",
         "that was refused",
+        "its directory stayed",
         "the doctor says so",
         "no core, no capabilities)",
         "capabilities: net_admin",
