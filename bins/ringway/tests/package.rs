@@ -58,6 +58,7 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bi
 cd /
 dpkg -i /packages/ringway_0.1.0_*.deb
 getent passwd ringway
+systemctl is-enabled ringway
 for page in ringway ringway-run ringway-port-add; do gzip -t /usr/share/man/man1/$page.1.gz; done
 bash -n /usr/share/bash-completion/completions/ringway
 # Completions are loaded as an interactive shell does, and know a command and an option.
@@ -93,14 +94,25 @@ test -f /usr/share/ringway/wide.conf
 install -D -m 644 -t /etc/systemd/system/ringway.service.d /usr/share/ringway/strict.conf
 systemd-analyze security --offline=true --threshold=10 ringway.service | tail -1
 echo '# mine' >>/etc/ringway/ringway.toml
+systemctl disable ringway
+# As where systemd runs; what it is told does nothing here.
+export SYSTEMD_OFFLINE=1
+mkdir -p /run/systemd/system
 dpkg -i /packages/ringway_0.2.0_*.deb
+systemctl is-enabled ringway || echo "as its user wants it"
 kill -0 $ringway && tail -1 /etc/ringway/ringway.toml
 ringway port list
 kill $ringway
 wait $ringway
+systemctl enable ringway ringway-metrics
+dpkg -r ringway
+dpkg -i /packages/ringway_0.2.0_*.deb
+systemctl is-enabled ringway && echo "as before it was removed"
 dpkg -P ringway
-! getent passwd ringway
-! ls /usr/bin/ringway /etc/ringway $unit 2>/dev/null
+if getent passwd ringway; then exit 1; fi
+for left in /usr/bin/ringway /etc/ringway $unit /etc/systemd/system/*.wants/ringway*; do
+    if [ -e "$left" ] || [ -L "$left" ]; then echo "$left is left"; exit 1; fi
+done
 echo all of it is gone
 "#;
 
@@ -139,6 +151,9 @@ fn a_package_is_installed_used_upgraded_and_purged() {
         "bash: capture\n",
         "containers too\n",
         "zsh: _ringway\n",
+        "enabled\n",
+        "as its user wants it\n",
+        "as before it was removed\n",
         "a good profile\n{\"type\":\"net\"}\n",
         "exposure level for ringway.service: 0.5 SAFE",
         "upgraded: packets waited ",
