@@ -158,6 +158,10 @@ fn libvirts_hook_makes_ports_for_a_guest_and_takes_them_away() {
         hook(operation, part).expect(operation);
     }
     assert_eq!(ports().len(), 1, "what the hook has not made stays");
+    ringway.told(&["port", "add", "web1=vm:another.sock"]);
+    let why = hook("prepare", "begin").expect_err("the guest would find no socket");
+    assert!(why.contains("another port is called web1 already"), "{why}");
+    ringway.told(&["port", "remove", "web1"]);
     fs::write(place.join("libvirt.d/web 1"), "OPTIONS=vlan=sideways\n").expect("a file");
     let why = hook("prepare", "begin").expect_err("libvirt does not start the guest then");
     assert!(why.contains("sideways"), "{why}");
