@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::answer::{Code, Failure, VERSIONS};
@@ -33,9 +33,17 @@ pub struct Configuration {
     pub ipam: Option<Ipam>,
     #[serde(default)]
     pub runtime_config: RuntimeConfiguration,
-    /// Runtimes write null where there are none.
-    #[serde(rename = "cni.dev/valid-attachments")]
-    pub valid_attachments: Option<Vec<Valid>>,
+    /// For GC.
+    #[serde(rename = "cni.dev/valid-attachments", default, deserialize_with = "told")]
+    valid_attachments: Option<Vec<Valid>>,
+    /// The same by the name that it had in the specification at first.
+    #[serde(rename = "cni.dev/attachments", default, deserialize_with = "told")]
+    attachments: Option<Vec<Valid>>,
+}
+
+/// Runtimes write null where there are none.
+fn told<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<Valid>>, D::Error> {
+    Ok(Some(Option::deserialize(input)?.unwrap_or_default()))
 }
 
 fn default_control() -> String {
@@ -98,6 +106,18 @@ impl Configuration {
             }
         }
         Ok(parsed)
+    }
+
+    /// All attachments that the runtime knows; what is not among them goes.
+    ///
+    /// # Errors
+    /// It does not say: to take that for none would end all of them.
+    pub fn valid_attachments(&self) -> Result<&[Valid], Failure> {
+        let told = self.valid_attachments.as_deref().or(self.attachments.as_deref());
+        told.ok_or_else(|| {
+            let why = "cni.dev/valid-attachments is missing: GC needs all that are to stay";
+            Failure::new(Code::Configuration, why)
+        })
     }
 
     /// Who gives addresses, if anyone does.
@@ -169,14 +189,22 @@ mod tests {
         let read = Configuration::parse(text).expect("a configuration");
         assert_eq!((read.attachment, read.ipam()), (Kind::Tap, Some("host-local")));
         assert_eq!(read.control.as_str(), CONTROL);
-        assert_eq!(read.valid_attachments.map(|valid| valid.len()), Some(1));
+        assert_eq!(read.valid_attachments().map(<[Valid]>::len).ok(), Some(1));
     }
 
+    /// libcni writes both names, and null where there is none.
     #[test]
-    fn null_is_no_attachment() {
-        let text = r#"{"cniVersion":"1.1.0","name":"a","cni.dev/valid-attachments":null}"#;
-        let read = Configuration::parse(text).expect("a configuration");
-        assert!(read.valid_attachments.is_none());
+    fn what_stays_is_told_by_each_name_and_never_guessed() {
+        for (told, count) in [
+            ("", None),
+            (r#","cni.dev/valid-attachments":null"#, Some(0)),
+            (r#","cni.dev/attachments":[{"containerID":"c","ifname":"e"}]"#, Some(1)),
+            (r#","cni.dev/attachments":[],"cni.dev/valid-attachments":[]"#, Some(0)),
+        ] {
+            let text = format!(r#"{{"cniVersion":"1.1.0","name":"a"{told}}}"#);
+            let read = Configuration::parse(&text).expect("a configuration");
+            assert_eq!(read.valid_attachments().map(<[Valid]>::len).ok(), count, "{told}");
+        }
     }
 
     #[test]

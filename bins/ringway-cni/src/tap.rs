@@ -7,19 +7,22 @@ use serde_json::Value;
 
 use crate::answer::{Code, Failure};
 
-/// Moves it into the container's namespace under its name there, with these addresses and routes,
-/// and switches it on; its MAC address.
+/// Moves it into the container's namespace under its name there, with the MAC address that is asked
+/// for, these addresses and routes, and switches it on; its MAC address.
 ///
 /// # Errors
 /// Something of that fails.
 pub fn move_into(
     tap: &str,
     (namespace, interface): (&str, &str),
-    addresses: &Value,
+    (mac, addresses): (Option<&str>, &Value),
 ) -> Result<String, Failure> {
     run(&["ip", "link", "set", tap, "netns", namespace, "name", interface])?;
     let inside = format!("--net={namespace}");
     let run_inside = |words: &[&str]| run(&[&["nsenter", &inside, "ip"], words].concat());
+    if let Some(mac) = mac {
+        run_inside(&["link", "set", interface, "address", mac])?;
+    }
     for ip in addresses["ips"].as_array().into_iter().flatten() {
         let address = ip["address"].as_str().unwrap_or_default();
         run_inside(&["addr", "add", address, "dev", interface])?;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::answer::{Code, Failure};
 use crate::attachment::Key;
-use crate::configuration::{Call, Configuration, Kind};
+use crate::configuration::{Call, Configuration, Kind, Valid};
 use crate::control::{Control, Port};
 use crate::{ipam, tap};
 
@@ -82,7 +82,8 @@ impl Verbs<'_> {
             Kind::Tap => {
                 let none = || Failure::new(Code::Environment, "CNI_NETNS is missing");
                 let namespace = self.call.namespace.as_deref().ok_or_else(none)?;
-                Some(tap::move_into(&key.tap(), (namespace, key.interface), addresses)?)
+                let mac = configuration.runtime_config.mac.as_deref();
+                Some(tap::move_into(&key.tap(), (namespace, key.interface), (mac, addresses))?)
             }
         };
         interface["mac"] = own_mac.into();
@@ -150,19 +151,27 @@ impl Verbs<'_> {
         self.ask_ipam("CHECK").map(drop)
     }
 
-    /// Ports of this network that the runtime does not know any more go; no others.
+    /// Ports of this network that the runtime does not know any more go; no others. What cannot go
+    /// keeps neither others nor their addresses.
     fn collect(&self) -> Result<(), Failure> {
-        let valid = self.configuration.valid_attachments.as_deref().unwrap_or_default();
+        let valid = self.configuration.valid_attachments()?;
+        let removed = self.remove_all_but(valid);
+        self.ask_ipam("GC")?;
+        removed
+    }
+
+    fn remove_all_but(&self, valid: &[Valid]) -> Result<(), Failure> {
+        let mut outcome = Ok(());
         for port in self.control.ports_left()? {
             let Some(key) = Key::of_port(&port) else { continue };
             let is_known = valid.iter().any(|it| {
                 (it.container.as_str(), it.interface.as_str()) == (key.container, key.interface)
             });
             if key.network == self.configuration.name && !is_known {
-                self.remove(&port.name)?;
+                outcome = outcome.and(self.remove(&port.name));
             }
         }
-        self.ask_ipam("GC").map(drop)
+        outcome
     }
 
     fn status(&self) -> Result<(), Failure> {
@@ -179,7 +188,7 @@ fn result(version: &str, interface: Value, addresses: &Value) -> String {
             result[key] = addresses[key].clone();
         }
     }
-    for ip in result["ips"].as_array_mut().into_iter().flatten() {
+    for ip in result.get_mut("ips").and_then(Value::as_array_mut).into_iter().flatten() {
         ip["interface"] = 0.into();
     }
     format!("{result}\n")

@@ -164,6 +164,7 @@ fn an_attachment_comes_is_checked_and_goes() {
     let (ok, result) = bench.ask("ADD", ("c1", &blue));
     assert!(ok, "{result}");
     let interface = &result["interfaces"][0];
+    assert!(result.get("ips").is_none(), "no plugin gives addresses: {result}");
     assert_eq!((&interface["name"], &interface["mtu"]), (&json!("net1"), &json!(1450)));
     assert!(interface["socketPath"].as_str().is_some_and(|path| Path::new(path).exists()));
     let written: Value =
@@ -189,6 +190,10 @@ fn what_is_not_known_any_more_is_collected_in_its_own_network_only() {
     for (container, network) in [("c1", &blue), ("c2", &blue), ("c1", &red)] {
         assert!(bench.ask("ADD", (container, network)).0);
     }
+    let mut unsaid = blue.clone();
+    unsaid.as_object_mut().expect("an object").remove("cni.dev/valid-attachments");
+    let (ok, why) = bench.ask("GC", ("", &unsaid));
+    assert!(!ok && why["code"] == 7 && ringway.count() == 3, "{why}");
     assert!(bench.ask("GC", ("", &blue)).0);
     assert_eq!(ringway.count(), 2);
     assert!(bench.ask("CHECK", ("c2", &blue)).0 && bench.ask("CHECK", ("c1", &red)).0);
@@ -212,7 +217,8 @@ fn what_has_ended_with_ringway_is_deleted_without_it() {
         }
         let (ok, why) = bench.ask("DEL", (container, &blue));
         assert!(ok && bench.left_over().is_empty(), "{why} {:?}", bench.left_over());
-        assert!(bench.ask("GC", ("", &blue)).0);
+        let none = bench.with_addresses(json!({ "cni.dev/valid-attachments": null }));
+        assert!(bench.ask("GC", ("", &none)).0);
         assert!(!bench.ask("CHECK", (container, &blue)).0);
     }
     let ringway = Ringway::start(&program, &bench);
@@ -227,6 +233,9 @@ fn a_ringway_that_does_not_answer_is_no_end_of_its_ports() {
     std::thread::spawn(move || kept.incoming().for_each(drop));
     let (ok, why) = bench.ask("DEL", ("c1", &bench.configuration("blue", json!({}))));
     assert!(!ok && why["msg"].is_string(), "{why}");
+    let valid = json!({ "cni.dev/valid-attachments": null });
+    assert!(!bench.ask("GC", ("", &bench.with_addresses(valid))).0);
+    assert!(bench.directory.path().join("collected").exists(), "addresses are collected, too");
 }
 
 /// A plugin for addresses: one script, that keeps a file while it has given one.
@@ -234,6 +243,7 @@ const IPAM: &str = r#"#!/bin/sh
 case $CNI_COMMAND in
 ADD) touch DIR/given-$CNI_CONTAINERID
     echo '{"ips":[{"address":"10.1.0.'${CNI_CONTAINERID#c}'/24"}],"routes":[]}' ;;
+GC) touch DIR/collected ;;
 DEL) rm -f DIR/given-$CNI_CONTAINERID ;;
 esac
 "#;
@@ -365,8 +375,11 @@ fn taps_of_two_containers() {
     assert!(!ok && why["code"] == 4 && ringway.count() == 0, "it has no namespace: {why}");
     let containers = ["c1", "c2"].map(|name| {
         let container = Container::start();
+        let wanted = format!("52:54:00:00:00:0{}", &name[1..]);
+        let mut blue = blue.clone();
+        blue["runtimeConfig"] = json!({ "mac": wanted });
         let (ok, result) = bench.ask_for(container.0.id(), "ADD", (name, &blue));
-        assert!(ok, "{result}");
+        assert!(ok && result["interfaces"][0]["mac"] == wanted.as_str(), "{result}");
         let shown = container.run("ip -o link show dev net1").expect("an interface");
         let mac = result["interfaces"][0]["mac"].as_str().expect("an address");
         assert!(shown.contains(mac) && shown.contains("mtu 1450") && shown.contains("UP"));
