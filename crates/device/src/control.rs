@@ -30,7 +30,7 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
     }
 
     /// Answers waiting commands, at most [`COMMANDS_MAX`]; `true`: the guest wants a call. `note`
-    /// sees the state before the guest sees the answers.
+    /// gets the new state before the answers are published.
     pub fn visit(&mut self, state: &mut ControlState, note: impl FnOnce(&ControlState)) -> bool {
         if self.ring.broken.is_some() {
             return false;
@@ -54,7 +54,7 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         self.ring.queue.must_call()
     }
 
-    /// See [`DeviceQueue::driver_event`]; none of a ring that is lost.
+    /// See [`DeviceQueue::driver_event`]; `None` if the ring is not in the guest's memory.
     pub fn driver_event(&self) -> Option<u32> {
         self.ring.driver_event()
     }
@@ -79,8 +79,8 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         &mut self.ring.queue
     }
 
-    /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and
-    /// goes on if that was all that was wrong.
+    /// From now on the ring is at `areas` in `regions`. If it is not in that memory the queue is
+    /// broken; a queue that was broken for that reason alone goes on once it is.
     ///
     /// # Errors
     /// [`Broken`]: the areas are not in that memory.

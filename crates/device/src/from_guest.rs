@@ -19,7 +19,7 @@ use ringway_virtq::{Regions, SharedSlice, Why};
 const WASTED_MAX: u32 = 32;
 /// Packets that are discarded at a time.
 const DISCARDED_MAX: u32 = 256;
-/// So many elements count for a buffer more, in both.
+/// Elements of a buffer that count as one buffer or packet more, in both limits.
 const COUNTED_ELEMENTS: usize = 64;
 
 /// The device side of one transmitq.
@@ -29,11 +29,11 @@ pub struct FromGuest<Q> {
     negotiated: Negotiated,
     elements: Elements,
     lent: Option<Lent>,
-    /// Of the last packet whose header says anything.
+    /// The header of the last packet, of those whose header is not all zeros.
     header: NetHeader,
     /// Buffers popped and not published.
     staged: Staged,
-    /// What those of them count that held no packet.
+    /// How many of them held no packet; one of many elements counts several times.
     wasted: u32,
     /// What went through, and what was dropped on the way in.
     pub counters: Counters,
@@ -87,7 +87,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.ring.must_call()
     }
 
-    /// See [`DeviceQueue::driver_event`]; none of a ring that is lost.
+    /// See [`DeviceQueue::driver_event`]; `None` if the ring is not in the guest's memory.
     pub fn driver_event(&self) -> Option<u32> {
         self.ring.driver_event()
     }
@@ -123,8 +123,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.arm_kicks(Arm::Next)
     }
 
-    /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and
-    /// goes on if that was all that was wrong.
+    /// From now on the ring is at `areas` in `regions`. If it is not in that memory the queue is
+    /// broken; a queue that was broken for that reason alone goes on once it is.
     ///
     /// # Errors
     /// [`Broken`]: the areas are not in that memory.
@@ -224,8 +224,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.elements.take(&mut bytes).then(|| decode(&bytes))
     }
 
-    /// Keeps what counts of the header, if it makes sense together with the packet's length;
-    /// whether that says anything.
+    /// Keeps the fields that matter of the header, if it makes sense together with the packet's
+    /// length; `false`: they are all zeros.
     fn check(&mut self, header: NetHeader, len: u32) -> Result<bool, DropReason> {
         let header = self.negotiated.from_guest(header);
         if header.check(len).is_err() || !self.negotiated.may_send(&header) {
@@ -245,7 +245,7 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     }
 }
 
-/// What a buffer of these elements counts.
+/// As how many buffers one of these elements counts.
 pub(crate) fn count_of(elements: &[SharedSlice]) -> u32 {
     1 + u32::try_from(elements.len() / COUNTED_ELEMENTS).unwrap_or(DISCARDED_MAX)
 }

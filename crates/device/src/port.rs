@@ -24,7 +24,7 @@ pub struct GuestPort<Q> {
     /// What the guest has set through the controlq.
     pub control_state: ControlState,
     counters: [Counters; 2],
-    /// Of controlqs that have stopped.
+    /// Commands that controlqs have refused which have stopped since.
     refused_commands: u64,
 }
 
@@ -106,7 +106,7 @@ impl<Q: DeviceQueue> GuestPort<Q> {
         call
     }
 
-    /// What the guest has set is true for its receiveq from the next packet on.
+    /// What the guest has set holds for its receiveq from the next packet on.
     fn apply_control_state(&mut self) {
         let state = &self.control_state;
         self.negotiated = self.negotiated.with_guest_offloads(state.guest_offloads);
@@ -207,10 +207,11 @@ impl AnyGuestPort {
         Ok(())
     }
 
-    /// The same with a record that outlives this process.
+    /// As [`start`](Self::start); where the ring stands is noted in `record`, which outlives this
+    /// process.
     ///
     /// # Errors
-    /// As above.
+    /// As of [`start`](Self::start).
     pub fn start_in(
         &mut self,
         queue: Queue,
@@ -224,10 +225,10 @@ impl AnyGuestPort {
         Ok(())
     }
 
-    /// Continues one queue where the process before has left it; see [`DeviceQueue::recover`].
+    /// Continues one queue where an earlier process has left it, as `record` says.
     ///
     /// # Errors
-    /// As there.
+    /// As of [`DeviceQueue::recover`].
     pub fn recover(
         &mut self,
         queue: Queue,
@@ -299,7 +300,7 @@ impl AnyGuestPort {
         })
     }
 
-    /// See [`DeviceQueue::driver_event`]; none of a queue that does not run.
+    /// See [`DeviceQueue::driver_event`]; `None` of a queue that does not run.
     pub fn driver_event(&self, queue: Queue) -> Option<u32> {
         either!(self, port => match queue {
             Queue::ToGuest => port.to_guest.as_ref()?.driver_event(),
@@ -331,7 +332,7 @@ impl AnyGuestPort {
         });
     }
 
-    /// The first so many queue pairs of the guest run: only they can be set.
+    /// How many queue pairs of the guest run: it can set the coalescing of these only.
     pub fn set_running_pairs(&mut self, pairs: u16) {
         either!(self, port => port.control_state.running_pairs = pairs);
     }
@@ -346,7 +347,8 @@ impl AnyGuestPort {
         either!(self, port => port.counters())
     }
 
-    /// Goes on from what an earlier one has counted, without long packets: those are published.
+    /// Adds what an earlier data plane has counted. Its `long_packets` must be 0: the next
+    /// [`publish`](Self::publish) would take them for packets of its own.
     pub fn add_counters(&mut self, [to, from]: &[Counters; 2], refused_commands: u64) {
         either!(self, port => {
             port.refused_commands += refused_commands;

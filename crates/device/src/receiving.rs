@@ -23,8 +23,7 @@ impl AnyGuestPort {
         either!(self, port => port.to_guest.as_ref().is_some_and(ToGuest::never_fits))
     }
 
-    /// What looking at the guest's buffers has taken since the last time asked, in packets: nothing
-    /// of buffers of a few elements.
+    /// Units of work that buffers of many elements took in addition, since this was last called.
     #[inline]
     pub fn take_looked_at(&mut self) -> u32 {
         either!(self, port => match &mut port.to_guest {

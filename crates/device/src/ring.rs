@@ -51,13 +51,13 @@ impl<Q: DeviceQueue> GuestRing<Q> {
         Self { queue, regions, broken: None }
     }
 
-    /// Whether the ring is not in the memory that there is: the one it was in may be unmapped.
+    /// Whether the ring is outside of the guest's memory: the memory it was in may be unmapped.
     #[inline]
     fn is_lost(&self) -> bool {
         self.broken == Some(Why::BadArea)
     }
 
-    /// Publishes what was staged, and says what that is; nothing in a ring that is lost.
+    /// Publishes what was staged, and says what that is: nothing if the ring is lost.
     #[inline]
     pub fn publish(&mut self, staged: &mut Staged, counters: &Counters) -> Published {
         let published = staged.take(counters);
@@ -76,7 +76,7 @@ impl<Q: DeviceQueue> GuestRing<Q> {
         !self.is_lost() && self.queue.must_call()
     }
 
-    /// See [`DeviceQueue::driver_event`]; none of a ring that is lost.
+    /// See [`DeviceQueue::driver_event`]; `None` if the ring is not in the guest's memory.
     #[inline]
     pub fn driver_event(&self) -> Option<u32> {
         (!self.is_lost()).then(|| self.queue.driver_event())
@@ -88,8 +88,8 @@ impl<Q: DeviceQueue> GuestRing<Q> {
         self.broken.is_none() && self.queue.arm_kicks(arm)
     }
 
-    /// The ring, or its memory, is somewhere else now. It stops if it is not in that memory; one
-    /// that had stopped only for that goes on.
+    /// From now on the ring is at `areas` in `regions`. If it is not in that memory it is broken;
+    /// one that was broken for that reason alone goes on once it is.
     pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
         self.regions = regions.clone();
         let bound = self.queue.rebind(areas, regions);

@@ -21,14 +21,14 @@ use ringway_virtq::{Broken, One, Position, SharedSlice, Why};
 pub struct ToGuest<Q> {
     ring: GuestRing<Q>,
     negotiated: Negotiated,
-    /// What the guest wants reported in front of each packet.
+    /// How the hash is computed that the guest wants with each packet; `None`: it wants none.
     hash: Option<ReceiveHash>,
     elements: Elements,
     pub(crate) window: Window,
     slot: Vec<SharedSlice>,
     /// Packets committed and not published.
     staged: Staged,
-    /// What was asked for last needs more pieces than one packet may have.
+    /// The last packet needs more pieces of the guest's buffers than one packet may have.
     never_fits: bool,
     /// Whether a packet may be a request, whose sender waits for an answer.
     pub requests: Requests,
@@ -126,7 +126,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         self.ring.must_call()
     }
 
-    /// See [`DeviceQueue::driver_event`]; none of a ring that is lost.
+    /// See [`DeviceQueue::driver_event`]; `None` if the ring is not in the guest's memory.
     pub fn driver_event(&self) -> Option<u32> {
         self.ring.driver_event()
     }
@@ -154,7 +154,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         self.negotiated = negotiated;
     }
 
-    /// Hashes are taken so, or not at all, from the next packet on.
+    /// How hashes are computed from the next packet on; `None`: not at all.
     pub fn set_hash(&mut self, hash: Option<ReceiveHash>) {
         self.hash = hash;
     }
@@ -174,8 +174,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         self.ring.stop()
     }
 
-    /// The ring, or the memory that it is in, is somewhere else: it stops if it is not there, and
-    /// goes on if that was all that was wrong.
+    /// From now on the ring is at `areas` in `regions`. If it is not in that memory the queue is
+    /// broken; a queue that was broken for that reason alone goes on once it is.
     ///
     /// # Errors
     /// [`Broken`]: the areas are not in that memory.

@@ -15,7 +15,7 @@ pub(crate) struct Window {
     pub first: usize,
     /// Bytes of all buffers that are not used yet.
     pub bytes: u64,
-    /// What looking at buffers of many elements has taken, in packets, since this was last taken.
+    /// Units of work that buffers of many elements took in addition, since this was last taken.
     pub looked_at: u32,
 }
 
