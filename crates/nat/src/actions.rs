@@ -19,38 +19,42 @@ pub enum Target {
     Loopback(SocketAddr),
 }
 
-/// One thing to do, in the order in which they come.
+/// One thing to do about a socket. Several are to be done in their order. *Answer* is the [`Event`]
+/// that [`Nat::on_socket`] is told then.
+///
+/// [`Event`]: crate::Event
+/// [`Nat::on_socket`]: crate::Nat::on_socket
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Makes a socket and connects it, without waiting. Answer for TCP: `Connected` or `Failed`;
-    /// for the others only `Failed`, if so.
+    /// Makes a socket and connects it, without waiting. Answer: for TCP `Connected` or `Failed`,
+    /// otherwise `Failed` if it cannot be done.
     Open {
-        /// Whose.
+        /// Which flow.
         flow: FlowId,
         /// Which kind.
         protocol: Protocol,
         /// To where.
         to: Target,
     },
-    /// Takes bytes off the receive queue that the guest has.
+    /// Takes bytes that the guest has off the receive queue.
     Consume {
-        /// Whose.
+        /// Which flow.
         flow: FlowId,
         /// How many.
         len: u32,
     },
-    /// Sends bytes of this packet. Answer: `Sent`; one for several in a row is enough.
+    /// Sends bytes of the guest's packet. Answer: `Sent`; one for several in a row is enough.
     Send {
-        /// Whose.
+        /// Which flow.
         flow: FlowId,
         /// Where they begin in the frame.
         skip: u32,
         /// How many.
         len: u32,
     },
-    /// Sends bytes of this packet as a datagram.
+    /// Sends bytes of the guest's packet as a datagram.
     SendDatagram {
-        /// Whose.
+        /// Which flow.
         flow: FlowId,
         /// Where they begin in the frame.
         skip: u32,
@@ -63,24 +67,24 @@ pub enum Action {
     },
     /// Ends the sending half.
     Shutdown {
-        /// Whose.
+        /// Which flow.
         flow: FlowId,
     },
     /// Asks how much the socket takes. Answer: `Room`.
     AskRoom {
-        /// Whose.
+        /// Which flow.
         flow: FlowId,
     },
-    /// Closes the socket; the flow's name is of no more use.
+    /// Closes the socket; the flow's number is not used any more.
     Close {
-        /// Whose.
+        /// Which flow.
         flow: FlowId,
         /// How.
         how: Close,
     },
 }
 
-/// A few actions.
+/// The actions that one call leads to.
 #[derive(Debug, Clone, Default)]
 pub struct Actions {
     list: [Option<Action>; ACTIONS_MAX],
@@ -88,7 +92,7 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// None.
+    /// No actions.
     pub fn new() -> Self {
         Self::default()
     }

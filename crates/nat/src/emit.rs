@@ -21,13 +21,13 @@ const ICMP_HEADER_LEN: usize = 8;
 /// What is read from a flow's socket into a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
-    /// Bytes of the receive queue that are stepped over; `None`: what is read is taken.
+    /// Peek behind this many bytes of the receive queue; `None`: what is read leaves the queue.
     pub peek_at: Option<u32>,
     /// Most bytes to be read.
     pub len_max: u32,
     /// Most bytes of one message; a longer one goes to the guest in parts.
     pub one_len_max: u32,
-    /// So many of them go to [`Emit::first_bytes`], the rest behind the head.
+    /// How many of them go to [`Emit::first_bytes`]; the rest goes behind the head.
     pub first_len: usize,
 }
 
@@ -177,18 +177,19 @@ impl Emit {
         }
     }
 
-    /// Of datagrams: what was read is several of so many bytes, and a last one that may be shorter.
+    /// What was read is several datagrams of `len` bytes, of which the last may be shorter.
     pub fn are_several(&mut self, len: u16) {
         self.segment_len = Some(len).filter(|len| *len > 0);
     }
 
-    /// Whether a message of so many bytes is no frame for the guest: it, or one of several in it,
-    /// is too long, or the guest does not take several.
+    /// Whether a message of `read` bytes cannot be one frame for the guest: it, or one datagram of
+    /// several in it, is too long, or the guest does not take several.
     pub fn must_be_cut(&self, read: u32) -> bool {
         self.is_longer(read) || self.segment_len.is_some() && !self.takes_several
     }
 
-    /// Whether the message, or one of several in it, is longer than a packet to the guest may be.
+    /// Whether a message of `read` bytes, or one datagram of several in it, is longer than a packet
+    /// to the guest may be.
     pub fn is_longer(&self, read: u32) -> bool {
         let one = self.segment_len.map_or(read, u32::from);
         self.source.is_some_and(|source| one > source.one_len_max)
@@ -199,10 +200,10 @@ impl Emit {
         self.segment_len
     }
 
-    /// Completes the head for so many bytes read, and makes the header for the guest.
+    /// Completes the head for `read` bytes, and makes the virtio-net header for the guest.
     ///
-    /// The checksum is left to the receiver, or to what completes it for those that want it.
-    /// `None`: so few cannot be a message.
+    /// The checksum is left to the receiver, or completed for one that does not accept that.
+    /// `None`: so few bytes cannot be a message.
     pub fn finish(&mut self, read: u32) -> Option<NetHeader> {
         let at = self.transport_at();
         let first_len = self.source.map_or(0, |source| source.first_len);

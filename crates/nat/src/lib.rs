@@ -1,5 +1,5 @@
-//! A router for guests, as a value: it leases addresses, answers for a gateway, and ends flows in
-//! sockets of the host.
+//! A router for guests, as a value: it leases addresses, answers for a gateway, and carries the
+//! flows of guests by sockets of the host.
 //!
 //! Nothing here reads a clock, a file or a socket. Frames of guests and news of sockets go in
 //! ([`Nat::from_guest`], [`Nat::on_socket`]); actions on sockets ([`Actions`]) and frames for

@@ -1,6 +1,6 @@
 //! ARP and neighbour discovery: answers for the router's own addresses, and advertisements.
 //!
-//! No other address is answered for: other guests are on the same link and answer themselves.
+//! It answers for no other address: other guests are on the same link and answer themselves.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

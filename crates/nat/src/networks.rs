@@ -1,4 +1,4 @@
-//! Networks that are named, of any length.
+//! Networks of any length, as `allow` and `deny` name them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -61,7 +61,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// A text is no network.
+/// The text is not a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkError;
 

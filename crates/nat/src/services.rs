@@ -37,7 +37,7 @@ impl Services {
         Self { leases: Leases::new(plan.prefix4), plan }
     }
 
-    /// The addresses.
+    /// The addresses, and what guests are told.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -57,7 +57,8 @@ impl Services {
         &self.leases
     }
 
-    /// The frame that answers this whole one from a guest behind that port; `None`: silence.
+    /// The frame that answers this one, which is whole and from a guest behind that port; `None`:
+    /// there is no answer.
     pub fn answer(&mut self, port: &str, bytes: &[u8], now: Nanos) -> Option<Vec<u8>> {
         let frame = Frame::parse(bytes, bytes.len())?;
         if !frame.source.is_station() {

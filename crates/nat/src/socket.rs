@@ -14,23 +14,24 @@ pub enum Close {
 /// What became of a read for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes are in the frame; a datagram may have none. Also of a frame without a read.
+    /// This many bytes were read into the frame. 0: an empty datagram, or a frame for which nothing
+    /// is read.
     Bytes(u32),
     /// There was nothing to read: no frame.
     Empty,
     /// The other end has sent all that it will: no frame.
     End,
-    /// A datagram longer than the frame may be: no frame. It is gone, if it was not given to
-    /// [`Nat::cut`](crate::Nat::cut), which makes others of it.
+    /// A datagram longer than the frame may be: no frame. It is lost, unless it was given to
+    /// [`Nat::cut`](crate::Nat::cut), which makes parts of it.
     TooLong,
 }
 
-/// What a packet met on its way.
+/// Why a packet did not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Problem {
     /// No route to the network.
     NetworkUnreachable,
-    /// The host does not answer its neighbours.
+    /// The destination does not answer ARP or neighbour discovery.
     HostUnreachable,
     /// No socket has that port.
     PortUnreachable,
@@ -38,7 +39,7 @@ pub enum Problem {
     Prohibited,
     /// It went through too many routers.
     HopsExceeded,
-    /// Longer than a link on the way carries, which is so many bytes.
+    /// It is longer than the MTU of a link on the way, which is this, in bytes.
     TooBig(u16),
 }
 
@@ -58,26 +59,26 @@ pub enum Failure {
 /// News of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A connection is made; the socket takes so many bytes.
+    /// The connection is made.
     Connected {
         /// Free bytes of its send buffer.
         room: u32,
     },
-    /// It is of no more use.
+    /// The socket is of no more use.
     Failed(Failure),
-    /// It has something to read, or its end.
+    /// It has something to read, or the other end has sent all.
     Readable,
     /// It takes data again.
     Writable,
-    /// So many bytes of what `Send` gave were taken.
+    /// The socket took this many of the bytes that `Send` gave.
     Sent(u32),
-    /// It takes so many bytes.
+    /// The socket takes this many bytes.
     Room(u32),
     /// A datagram did not arrive.
     Report {
-        /// Who says so; `None`: the host itself.
+        /// Which router or host says so; `None`: this host itself.
         from: Option<IpAddr>,
-        /// What it met.
+        /// Why it did not.
         problem: Problem,
     },
 }

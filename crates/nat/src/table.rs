@@ -28,9 +28,9 @@ pub enum Protocol {
 /// What tells flows apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
-    /// Whose.
+    /// The port that the guest is behind.
     pub guest: Guest,
-    /// What.
+    /// What kind of flow.
     pub protocol: Protocol,
     /// The guest's end.
     pub from: SocketAddr,
@@ -38,7 +38,7 @@ pub struct FlowKey {
     pub to: SocketAddr,
 }
 
-/// A flow; one that is over never has the name of a later one.
+/// The number of a flow. A later flow has another number, also in the same place of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowId {
     index: u32,
@@ -56,14 +56,14 @@ impl FlowId {
         self.index as usize
     }
 
-    /// From such a word.
+    /// From the word of [`to_u64`](Self::to_u64).
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of a word")]
     pub const fn from_u64(word: u64) -> Self {
         Self { index: word as u32, generation: (word >> 32) as u32 }
     }
 }
 
-/// Most of everything, for each guest and for all.
+/// Upper limits, for each guest and for all together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Ports that guests may be behind.

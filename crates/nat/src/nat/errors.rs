@@ -1,4 +1,4 @@
-//! What a guest's ICMP errors do: about what was sent to it.
+//! ICMP errors that a guest sends about what was sent to it, and what they change.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What a guest's packet does.
+//! What a guest's packet leads to.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -20,7 +20,7 @@ pub const WHOLE_LEN_MAX: usize = 9216;
 /// A guest's packet: a copy of its first bytes, and its length.
 #[derive(Debug, Clone, Copy)]
 pub struct FromGuest<'a> {
-    /// Whose.
+    /// The port that it came from.
     pub guest: Guest,
     /// At least the first [`crate::HEAD_LEN`] bytes, or all.
     pub head: &'a [u8],
@@ -33,10 +33,11 @@ pub struct FromGuest<'a> {
 pub enum Verdict {
     /// Nothing more.
     Done,
-    /// The router answers it itself: to be given again with all of its bytes, which are
+    /// All of it has to be looked at: to be given again with all of its bytes, which are
     /// [`WHOLE_LEN_MAX`] at most.
     Whole,
-    /// It was the last part of a datagram, which is [`Nat::take_assembled`] and to be given next.
+    /// It was the last part of a datagram. [`Nat::take_assembled`] has the whole, which is to be
+    /// given to [`Nat::from_guest`] next.
     Assembled,
     /// Dropped; the guest may have been told.
     Refused(Refusal),
@@ -51,11 +52,12 @@ pub enum Refusal {
     NotForUs,
     /// Its source address is not the guest's.
     SpoofedSource,
-    /// A part of a datagram that fits to no others, or of a protocol whose parts are not carried.
+    /// A part of a datagram that contradicts other parts, or of a protocol whose parts are not
+    /// carried.
     Fragment,
     /// Guests must not go there.
     Denied,
-    /// It went through too many routers.
+    /// Its TTL or hop limit is used up.
     Hops,
     /// The guest opens flows too fast.
     FlowRate,

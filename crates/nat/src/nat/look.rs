@@ -11,7 +11,7 @@ use crate::table::{FlowId, FlowKey, Guest};
 /// A flow, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowLook {
-    /// Whose, what, and its two ends.
+    /// Its guest, its protocol, and its two ends.
     pub key: FlowKey,
     /// Where it stands, in a word or two.
     pub state: &'static str,
@@ -28,7 +28,7 @@ pub struct FlowLook {
 pub struct Station {
     /// The name of the port.
     pub port: String,
-    /// Its address on the link.
+    /// Its MAC address.
     pub mac: MacAddress,
     /// The address leased to it, and those of IPv6 that it was seen to use.
     pub addresses: Vec<IpAddr>,

@@ -89,13 +89,13 @@ impl Nat {
         }
     }
 
-    /// The addresses.
+    /// The addresses, and what guests are told.
     pub fn plan(&self) -> &Plan {
         self.services.plan()
     }
 
-    /// Follows another plan, from now on; `false`: that would be another router, because flows
-    /// depend on what is different.
+    /// Follows another plan from now on. `false`: it does not, because flows depend on what would
+    /// be different; then another [`Nat`] is needed.
     pub fn set_plan(&mut self, plan: &Plan) -> bool {
         let parts = |plan: &Plan| (plan.prefix4, plan.prefix6, plan.mtu, plan.host);
         let is_same = parts(plan) == parts(self.plan());
@@ -111,12 +111,12 @@ impl Nat {
         &self.services
     }
 
-    /// Most of everything.
+    /// Its upper limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What the port is called that the guest is behind.
+    /// The name of the port that the guest is behind.
     pub fn name_of(&self, guest: Guest) -> Option<&str> {
         let state = self.guests.get(usize::from(guest.0))?.as_ref()?;
         Some(&state.name)
@@ -130,7 +130,7 @@ impl Nat {
         }
     }
 
-    /// Ends one flow of a port that goes; to be called until it says that there is none.
+    /// Ends one flow of a port that goes; to be called until it returns `false`: there is none.
     pub fn end_a_flow(&mut self, guest: Guest, actions: &mut Actions) -> bool {
         let first = self.table.of_guest(guest).map(|(id, _)| id).next();
         if let Some(id) = first {
@@ -139,7 +139,8 @@ impl Nat {
         first.is_some()
     }
 
-    /// Ends a flow of a port that goes, or forgets the port; to be called until it has.
+    /// Ends one flow of a port that goes, or forgets the port; to be called until it returns
+    /// `false`: the port is forgotten.
     pub fn remove_guest(&mut self, guest: Guest, actions: &mut Actions) -> bool {
         let has_flows = self.end_a_flow(guest, actions);
         let place = self.guests.get_mut(usize::from(guest.0)).filter(|_| !has_flows);
@@ -154,8 +155,8 @@ impl Nat {
         self.table.count_of(guest)
     }
 
-    /// Most bytes that the kernel may hold in each direction of a new connection of that guest,
-    /// which has so many already; `None`: the kernel decides.
+    /// Most bytes that the kernel may hold in each direction of a new connection of that guest: the
+    /// more flows it has, the fewer. `None`: the kernel decides.
     pub fn buffer_len_max(&self, guest: Guest) -> Option<u32> {
         match self.table.count_of(guest) {
             0..=64 => None,
@@ -164,13 +165,13 @@ impl Nat {
         }
     }
 
-    /// Whose flow it is.
+    /// The guest of a flow.
     pub fn guest_of(&self, flow: FlowId) -> Option<Guest> {
         self.table.entry(flow).map(|entry| entry.key.guest)
     }
 
-    /// Whether the flow goes on only when its guest has acknowledged what is on the way: its window
-    /// is full.
+    /// Whether the guest's window is full: nothing more goes to it in this flow before it
+    /// acknowledges.
     pub fn waits_for_guest(&self, flow: FlowId) -> bool {
         let state = self.table.entry(flow).map(|entry| &entry.state);
         matches!(state, Some(State::Tcp(tcp)) if tcp.waits_for_guest())
@@ -182,7 +183,7 @@ impl Nat {
         self.table.deadline().into_iter().chain(advertise_at).chain(self.parts_until).min()
     }
 
-    /// Does one thing whose time has come; to be called until it says that there is none.
+    /// Does one thing whose time has come; to be called until it returns `false`: there is none.
     pub fn timer(&mut self, now: Nanos, actions: &mut Actions) -> bool {
         if self.plan().prefix6.is_some() && self.advertise_at <= now {
             self.advertise(now);

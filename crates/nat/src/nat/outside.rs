@@ -1,4 +1,4 @@
-//! What comes from outside through a port of the host, into a guest.
+//! Forwards: connections and datagrams from outside, which lead into guests.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,8 +19,8 @@ const PORTS_TRIED: u16 = 16;
 impl Nat {
     /// A connection from outside into the guest behind that port; `room`: what its socket takes.
     ///
-    /// The actions come before its socket: it may have the place of another flow.
-    /// `None`: the guest has no address, or no room for one more flow.
+    /// The actions are to be carried out before the flow gets its socket: it may have the place of
+    /// another flow. `None`: the guest has no address, or no room for one more flow.
     pub fn accept(
         &mut self,
         guest: Guest,

@@ -70,7 +70,8 @@ impl Nat {
         self.parts_until = guests.filter_map(deadline).min();
     }
 
-    /// A message was read for a frame and is longer than that: it goes to the guest in parts.
+    /// Cuts a message that was read for a frame and is longer than that: it goes to the guest in
+    /// parts.
     pub fn cut(&mut self, emit: &Emit, message: &[u8]) {
         self.reply_in_parts(emit.guest(), emit.whole(message));
     }

@@ -1,4 +1,4 @@
-//! What news of a socket do.
+//! What events of sockets lead to.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::table::{FlowId, Protocol};
 use crate::tcp::{Phase, Todo};
 
 impl Nat {
-    /// A socket has news; those of a flow that is over are ignored.
+    /// A socket has an event; one of a flow that is over is ignored.
     pub fn on_socket(&mut self, flow: FlowId, event: Event, now: Nanos, actions: &mut Actions) {
         match (self.is_connecting(flow), event) {
             (_, Event::Report { from, problem }) => self.report(flow, from, problem, now),

@@ -1,4 +1,4 @@
-//! What news of the socket do.
+//! What events of its socket do to a connection.
 
 use ringway_net::Nanos;
 

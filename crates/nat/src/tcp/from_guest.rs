@@ -1,4 +1,4 @@
-//! What a guest's segment does.
+//! What a guest's segment does to a connection.
 
 use ringway_net::Nanos;
 

@@ -1,4 +1,4 @@
-//! What happens when nothing happens.
+//! The timers of a connection: when it sends again, probes its guest, or gives up.
 
 use ringway_net::Nanos;
 
