@@ -1,12 +1,12 @@
-//! Copies of what workers share, as it is at this moment.
+//! Copies of what workers share, to try a packet on without changing anything.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 
-/// What a moment's value is copied from.
+/// Shared values that can be copied.
 pub(crate) trait Copied {
-    /// The value now.
+    /// A copy of its value now.
     fn copied(&self) -> Self;
 }
 

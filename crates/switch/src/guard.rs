@@ -3,7 +3,7 @@
 //! A packet is let through when all addresses that it claims as the sender's own were found and
 //! are the port's: in the Ethernet header, in ARP (RFC 826), in IP headers, and in neighbour
 //! discovery (RFC 4861). What cannot be found in the first [`PEEK_LEN`](crate::PEEK_LEN) bytes,
-//! behind more tags or extension headers than anybody needs, counts as false.
+//! behind too many tags or extension headers, counts as false.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

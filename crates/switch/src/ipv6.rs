@@ -1,4 +1,4 @@
-//! Behind the extension headers of IPv6 (RFC 8200 §4).
+//! What an IPv6 packet carries, behind its extension headers (RFC 8200 §4).
 
 use crate::frame::{array, word};
 

@@ -1,8 +1,10 @@
-//! MAC learning and the routing decision.
+//! Where a packet goes, and whether it may: MAC learning, VLANs and other policies of ports, and
+//! multicast snooping.
 //!
 //! A [`Switch`] remembers which port an address was last seen on and answers where a packet goes.
-//! It holds no packets, reads no clock and allocates only when it is made. Each worker has one of
-//! its own, over a table that all of them share.
+//! It holds no packets, reads no clock and allocates only when it is made or a policy is set. Each
+//! worker has one of its own, over a table that all of them share. The filters of captures
+//! ([`Filter`]) and the times of announcements ([`Announcer`]) are here too.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

@@ -13,7 +13,7 @@ pub const LOCKED_IPS_MAX: usize = 16;
 /// Addresses that can be configured for a port.
 pub const STATIC_MACS_MAX: usize = 64;
 
-/// How fast packets may go one way; 0: as fast as they come.
+/// How fast packets may go in one direction; 0: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateLimit {
     /// Bits of Ethernet frames per second.
@@ -58,8 +58,8 @@ pub struct PortPolicy {
     /// The only IP addresses that it may use as its own, if there are any in the list: at most
     /// [`LOCKED_IPS_MAX`].
     pub locked_ips: Vec<IpAddr>,
-    /// What is behind it answers for stations: the IP addresses that those of other ports use,
-    /// which are no uplinks, are noted.
+    /// The bridge behind it answers ARP and neighbour discovery for stations, so the IP addresses
+    /// that stations of other ports use are noted; not of ports that are uplinks.
     pub notes_ips: bool,
     /// Packets per second to group addresses (broadcast included) or to unknown stations that it
     /// may send; what is more is dropped. 0: no limit.
@@ -117,7 +117,7 @@ pub enum PolicyError {
     NativeTagged(VlanId),
     /// Both isolated and an uplink.
     IsolatedUplink,
-    /// So many of the static addresses belong to another port already, or do not fit.
+    /// How many of the static addresses belong to another port already, or do not fit.
     MacsTaken(usize),
 }
 

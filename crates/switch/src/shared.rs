@@ -56,14 +56,15 @@ impl Shared {
         })
     }
 
-    /// How many packets of a port have gone to all others of its VLAN, those behind uplinks among
-    /// them: broadcasts, multicasts, and packets to unknown stations. What goes through a cable is
-    /// not counted.
+    /// How many packets of a port have gone to all others of its VLAN, and so to all uplinks:
+    /// broadcasts, multicasts, and packets to unknown stations. What goes through a cable is not
+    /// counted.
     pub fn heard(&self, port: PortId) -> u64 {
         self.heard.get(port.index()).map_or(0, |count| count.load(Relaxed))
     }
 
-    /// One of several workers may lose a count: it is asked only whether there are more.
+    /// Counts one. Of workers that count at the same time one may be lost: only whether there are
+    /// more is ever asked.
     #[inline]
     pub(crate) fn hear(&self, port: PortId) {
         let count = &self.heard[port.index()];
@@ -75,7 +76,7 @@ impl Shared {
         self.macs.take_change()
     }
 
-    /// A station is known that was heard there before this table was made, at that time of the
+    /// Adds a station that was heard at a port before this table was made, at `seen_ms` of the
     /// switches' clock; what is known already, or configured, stays. Not for the data path.
     pub fn remember(&self, port: PortId, vlan: Option<VlanId>, address: MacAddress, seen_ms: u64) {
         let (vlan, seen) = (vlan.unwrap_or(VlanId::NONE), Tick::of_ms(seen_ms));
@@ -90,14 +91,14 @@ impl Shared {
         self.groups.notes(GroupTick::of_ms(now_ms)).take(GROUP_NOTES_MAX).collect()
     }
 
-    /// What a table before this one has noted is known; what is known already stays. `now_ms`: the
-    /// switches' clock. Not for the data path.
+    /// Adds what an earlier table has noted; what is known already stays. `now_ms`: the switches'
+    /// clock. Not for the data path.
     pub fn remember_group(&self, note: GroupNote, now_ms: u64) {
         self.groups.remember(note, GroupTick::of_ms(now_ms));
     }
 
-    /// IP addresses that stations were seen to use where a policy asks for that, each with the one
-    /// that has it. `now_ms`: the switches' clock. Not for the data path.
+    /// IP addresses that stations were seen to use where a policy asks for that, each with the
+    /// station that has it. `now_ms`: the switches' clock. Not for the data path.
     pub fn seen_ips(&self, now_ms: u64) -> Vec<SeenIp> {
         self.ips.list(now_ms)
     }

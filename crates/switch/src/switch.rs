@@ -164,8 +164,8 @@ impl Switch {
         }
     }
 
-    /// The stations that are configured are on their port, as many as another one does not have;
-    /// how many are left out.
+    /// Enters the configured stations of a port, unless another port has them; gives how many are
+    /// left out.
     fn fix_stations(&self, port: PortId) -> usize {
         let policy = &self.rules[port.index()].policy;
         let macs = policy.static_macs.iter().chain(&policy.locked_mac).copied();
@@ -212,7 +212,7 @@ impl Switch {
         if self.ports.contains(port) { self.shared.macs.moved_to(port) } else { 0 }
     }
 
-    /// So many more had moved there before this switch was made.
+    /// Adds addresses that had moved there before this switch was made.
     pub fn have_moved_to(&self, port: PortId, count: u64) {
         if self.ports.contains(port) {
             self.shared.macs.have_moved_to(port, count);
@@ -225,8 +225,7 @@ impl Switch {
         self.shared.macs.has_news()
     }
 
-    /// What became of an address last, on whichever worker; `None`: nothing that was not told
-    /// before.
+    /// What became of an address last, on any worker; `None`: nothing new.
     pub fn take_news(&mut self) -> Option<AddressNews> {
         self.shared.macs.take_news()
     }
