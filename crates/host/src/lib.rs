@@ -1,8 +1,9 @@
-//! The Linux side of ringway: mapped guest memory, notification fds, epoll, and the tap.
+//! The Linux side of ringway: the worker, and what it needs of the operating system: mapped guest
+//! memory, notification fds, epoll, taps, the sockets of routers, the journal and captures.
 //!
-//! Everything that makes a system call on the data path is here, and every `unsafe` outside the
-//! rings. What a front-end hands over is checked once when it arrives; from then on the worker uses
-//! it without locks, allocation or logging.
+//! Everything that makes a system call on the data path is here. What a front-end hands over is
+//! checked once when it arrives; from then on the worker uses it without locks, allocation or
+//! logging.
 //!
 //! ```no_run
 //! use ringway_host::{Tap, TapOffloads, TapOptions};

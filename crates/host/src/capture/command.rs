@@ -10,15 +10,15 @@ use super::record::CaptureDirection;
 /// What is captured.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
-    /// Of these ports; a record has the place in this list.
+    /// Of these ports; a record tells its port by the place in this list.
     pub ports: Vec<PortId>,
-    /// Only what goes that way.
+    /// Only packets that go in this direction.
     pub direction: Option<CaptureDirection>,
-    /// Most bytes of a packet.
+    /// Most bytes of a packet that are copied.
     pub snap: u32,
     /// One packet in so many, on average; 1: all.
     pub sample: u32,
-    /// Only what passes.
+    /// Only packets that pass this filter.
     pub filter: Option<Filter>,
 }
 

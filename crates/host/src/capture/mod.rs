@@ -61,7 +61,7 @@ struct RingMemory {
 }
 
 impl CaptureFile {
-    /// A new one for so many workers, sealed.
+    /// Makes a file for the captures of so many workers, and seals it.
     ///
     /// # Errors
     /// From the operating system.
@@ -77,10 +77,10 @@ impl CaptureFile {
         Ok(file)
     }
 
-    /// Maps one.
+    /// Maps a file of captures.
     ///
     /// # Errors
-    /// It is none, or the operating system refuses.
+    /// It is not one, or the operating system refuses.
     pub fn open(file: impl AsFd) -> io::Result<Self> {
         let mut head = [0; RINGS_AT + 4];
         let read = rustix::io::pread(&file, &mut head, 0)?;
@@ -93,7 +93,7 @@ impl CaptureFile {
         let rings = rings as usize;
         let len = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
         if !is_one || len != len_for(rings) as u64 {
-            return Err(io::Error::other("the file is none of captures"));
+            return Err(io::Error::other("not a file of captures"));
         }
         Ok(Self { mapped: Mapped::new(file, len_for(rings))?, rings })
     }

@@ -1,6 +1,6 @@
-//! Who is to see packets beside those that they are for: the captures of one worker, and mirrors.
+//! Captures and mirrors of one worker: they see packets besides the receivers.
 //!
-//! While there are none, nothing here is asked more often than once for each visit.
+//! While there are none, each visit asks once whether there are any, and nothing more.
 
 use std::sync::Arc;
 

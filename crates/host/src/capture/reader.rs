@@ -31,7 +31,7 @@ impl CaptureReader {
     /// A reader of that file.
     ///
     /// # Errors
-    /// It is none of captures, or the operating system refuses.
+    /// It is not a file of captures, or the operating system refuses.
     pub fn open(file: impl AsFd) -> io::Result<Self> {
         let file = CaptureFile::open(file)?;
         let rings = (0..file.rings).filter_map(|number| file.ring(number));
@@ -39,7 +39,7 @@ impl CaptureReader {
         Ok(Self { rings, _file: file })
     }
 
-    /// Takes what is there now, ring by ring, into `take`; `false` of that: it takes no more.
+    /// Gives what is there now, ring by ring, to `take`, and ends early when that returns `false`.
     ///
     /// # Errors
     /// The data plane has written what cannot be.

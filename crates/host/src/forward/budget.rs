@@ -2,9 +2,10 @@
 
 use ringway_net::Packet;
 
-/// Work per visit: a unit for each copy of a packet and for each [`UNIT_LEN`] bytes of it. Counting
-/// packets alone would give a port that sends to all others, or long packets, many times the share
-/// of one that does not. What the last packet of a visit takes beyond it is taken off the next one.
+/// Work per visit: a unit for each copy of a packet, for each [`UNIT_LEN`] bytes of it, and for
+/// each [`UNIT_ELEMENTS`] elements of a buffer that it is in or goes to. Counting packets alone
+/// would give a port that sends to all others, or long packets, many times the share of one that
+/// does not. What the last packet of a visit takes beyond it is taken off the next one.
 pub(crate) const BUDGET_UNITS: u32 = 64;
 /// In bytes.
 pub(crate) const UNIT_LEN: u32 = 8192;

@@ -1,5 +1,5 @@
-//! The long way, while packets are captured or mirrored: each by itself, and what became of it is
-//! noted.
+//! Forwarding while packets are captured or mirrored: one packet at a time, and what became of it
+//! is noted.
 
 use ringway_net::{DropReason, Packet, PacketSource};
 use ringway_switch::PortId;

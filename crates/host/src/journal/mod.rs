@@ -37,7 +37,7 @@ use crate::memory::ring_words::{RING_LEN, RingWords};
 
 /// What it begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"ringwayJ");
-/// The version of what is described here.
+/// The version of the layout that docs/supervisor.md describes.
 pub const JOURNAL_LAYOUT: u16 = 4;
 /// Most workers, and most rings.
 const WORKERS_MAX: u32 = 64;
@@ -231,7 +231,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A new one for so many workers and rings, as a file that is sealed.
+    /// Makes a journal for so many workers and rings: a sealed file in memory.
     ///
     /// # Errors
     /// From the operating system, or no such journal is possible.

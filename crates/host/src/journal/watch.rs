@@ -56,8 +56,9 @@ impl JournalWatch {
         Self::map(&file, Sizes::of(&file)?)
     }
 
-    /// The same of a journal that a data plane has, which may have destroyed its head: it was made
-    /// with so many workers and rings, in [this layout](super::JOURNAL_LAYOUT).
+    /// As [`open`](Self::open), of a journal that a data plane uses and whose head it may have
+    /// destroyed: the journal was made with so many workers and rings, in [this
+    /// layout](super::JOURNAL_LAYOUT).
     ///
     /// # Errors
     /// See [`Unfit`].
@@ -71,9 +72,9 @@ impl JournalWatch {
         Ok(Self { mapped, sizes })
     }
 
-    /// Makes it fit for the next data plane, whatever one that was taken over has left there.
-    /// `are_gone`: no other process uses it any more, or says that it does, so that a line that is
-    /// still held was never the kernel's to give back.
+    /// Makes the journal fit for the next data plane, whatever a hostile one has written there.
+    /// `are_gone`: no other process uses it any more, or says that it does. Then a line that still
+    /// seems to be held is freed: the kernel has freed all that threads held.
     pub fn repair(&self, are_gone: bool) {
         self.mapped.part(0, LINE).write_array(0, &self.sizes.head());
         for line in (0..self.sizes.workers).map(Sizes::worker_at) {
@@ -92,8 +93,8 @@ impl JournalWatch {
         word.map_or(Owner::Free, |word| owner_of(futex_at(word).load(Ordering::Acquire)))
     }
 
-    /// Waits until the worker that holds the line does so no more, or until the time is up; who
-    /// holds it then. After a data plane was killed it shall be asked for each of its workers.
+    /// Waits until the worker does not hold its line any more, or until the time is up; gives who
+    /// holds it then. To be called for each worker of a data plane that was killed.
     ///
     /// # Errors
     /// From the operating system.

@@ -82,7 +82,7 @@ fn is_on_disk(known: &Statx) -> bool {
 /// Where the kernel says what is mounted; opened before a process gives up its files.
 static MOUNTS: OnceLock<File> = OnceLock::new();
 
-/// Looks at what is mounted through a file that is opened now: later none may be.
+/// Opens the kernel's list of mounts for later: a process in the sandbox may open no file.
 pub fn remember_mounts() {
     if let Ok(file) = File::open(MOUNTINFO) {
         let _ = MOUNTS.set(file);

@@ -200,8 +200,8 @@ impl GuestMemory {
         self.mappings.is_empty()
     }
 
-    /// Whether the front-end took away memory that we have touched since. What reads from the
-    /// affected regions then gives is zeroes, and the guest sees nothing we write.
+    /// Whether the front-end took memory away that this process has touched since. Such regions
+    /// read as zeros from then on, and the guest sees nothing of what is written there.
     pub fn torn(&self) -> bool {
         self.mappings.iter().any(|mapping| mapping.guard.torn())
     }

@@ -94,10 +94,11 @@ fn info_option(is_ipv4: bool) -> (libc::c_int, libc::c_int) {
     }
 }
 
-/// The kernel tells of each datagram to which address it came, and of those that do not arrive.
+/// Makes the kernel tell of each datagram to which address it was sent, and report those that do
+/// not arrive.
 ///
 /// # Errors
-/// It does not.
+/// The kernel refuses.
 pub fn tell_of_datagrams(fd: impl AsFd, is_ipv4: bool) -> io::Result<()> {
     let options = match is_ipv4 {
         true => [info_option(true), (libc::SOL_IP, libc::IP_RECVERR)],

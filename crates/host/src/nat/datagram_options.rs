@@ -1,4 +1,4 @@
-//! What is set of a socket for datagrams, and what follows from it.
+//! Options of a socket for datagrams, and how it is read under them.
 
 use std::io;
 use std::os::fd::AsFd;

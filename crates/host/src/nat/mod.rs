@@ -113,8 +113,8 @@ impl NatPort {
         })
     }
 
-    /// Whether this kernel reads what is on the way to a guest only once: without it each read
-    /// copies it again, and no more than 256 KiB of a connection is on the way.
+    /// Whether this kernel can peek at an offset. If not, each read copies again what is on the way
+    /// to the guest, which is then 256 KiB of a connection at most.
     pub fn peeks_at_offsets(&self) -> bool {
         self.nat.limits().in_flight > SKIPPED_LEN_MAX
     }

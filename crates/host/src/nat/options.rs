@@ -11,6 +11,6 @@ pub struct NatOptions {
     pub plan: Plan,
     /// The host's resolvers, in the order in which they are asked.
     pub resolvers: Vec<IpAddr>,
-    /// Most sockets.
+    /// How many sockets the router may have open.
     pub sockets_max: u32,
 }

@@ -1,4 +1,4 @@
-//! What time it is, for everything that is counted in it.
+//! The clocks that are read: monotonic time, and the processor time of a thread.
 
 use ringway_net::Nanos;
 use rustix::time::{ClockId, clock_gettime};

@@ -263,17 +263,17 @@ impl AsFd for EventFd {
 /// `false` also when poll itself fails: then nothing is known.
 fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     count_system_call();
-    let batch_len = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
-    rustix::event::poll(&mut fds, Some(&batch_len)).is_ok() && fds[0].revents().intersects(flags)
+    rustix::event::poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().intersects(flags)
 }
 
-/// Whether that is a Unix stream socket. To send through another kind of socket can mean to wait
-/// for its lock, without regard to the flags: of a TCP socket, a front-end that sends memory which
-/// is not there.
+/// Whether that is a Unix stream socket. A send through another kind of socket can wait for the
+/// socket's lock, whatever its flags say: a front-end keeps the lock of a TCP socket while it sends
+/// from memory in which page faults sleep.
 ///
 /// # Errors
-/// It cannot be found out.
+/// The kernel does not say.
 pub fn is_local_stream(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(is_kind(fd, "socket:[", FileType::Socket)?
         && sockopt::socket_domain(fd)? == AddressFamily::UNIX

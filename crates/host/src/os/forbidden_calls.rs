@@ -35,9 +35,9 @@ struct ForbiddenCall {
 
 const _: () = assert!(size_of::<ForbiddenCall>() <= size_of::<libc::siginfo_t>());
 
-/// From now on a message with this first byte, and the number of the call in four bytes behind it,
-/// is sent on that socket when a filter refuses a call with `SECCOMP_RET_TRAP`. The first socket
-/// stays.
+/// From now on, when a filter refuses a call with `SECCOMP_RET_TRAP`, a message is sent on that
+/// socket: this first byte, and the number of the call in four bytes. Called again, it keeps the
+/// first socket.
 ///
 /// # Errors
 /// The operating system refuses.

@@ -1,4 +1,4 @@
-//! Slots that have something in common, each at most once, in an order.
+//! A list of slots in order, each at most once.
 
 use std::collections::VecDeque;
 

@@ -39,7 +39,7 @@ pub enum TapCalls {
     IoUring,
 }
 
-/// The text names no way to call.
+/// The text is none of `auto`, `plain` and `io_uring`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TapCallsError;
 

@@ -166,8 +166,8 @@ impl Tap {
         }
     }
 
-    /// Says what the receivers of this tap's packets accept, and gives what the kernel makes of
-    /// it. What is not granted the kernel completes itself: slower, never wrong.
+    /// Tells the kernel what the receivers of this tap's packets accept, and gives what it grants.
+    /// What is not granted the kernel completes itself: slower, never wrong.
     pub fn set_offloads(&mut self, wanted: TapOffloads) -> TapOffloads {
         let wanted = wanted.consistent();
         let attempts = [
@@ -184,8 +184,8 @@ impl Tap {
         self.offloads
     }
 
-    /// Nothing is left to the kernel: who reads the interface with a raw socket does not see what
-    /// is undone.
+    /// With `is_on` no work is left to the kernel: a program that reads the interface with a raw
+    /// socket does not see what is undone.
     pub fn complete_all(&mut self, is_on: bool) {
         self.completes_all = is_on;
     }
@@ -209,7 +209,7 @@ impl Tap {
         self.offloads = TapOffloads { csum: true, tso4: true, tso6: true, ..self.offloads };
     }
 
-    /// Plugs the interface's cable in or out (`TUNSETCARRIER`).
+    /// Sets the interface's carrier (`TUNSETCARRIER`).
     ///
     /// # Errors
     /// The kernel is older than 5.0, or the interface is down.

@@ -67,11 +67,11 @@ pub enum Command {
     },
     /// About a router.
     Nat(NatCommand),
-    /// So many receive queues run, on whichever worker.
+    /// How many receive queues of a guest run, on all workers together.
     SetPairs {
         /// Which port.
         port: PortId,
-        /// The first so many.
+        /// The first `running` of them.
         running: u16,
         /// The guest's controlq runs too, so it says how many of them it uses.
         has_control: bool,
@@ -103,7 +103,7 @@ pub enum Command {
         port: PortId,
         /// The table.
         memory: GuestMemory,
-        /// Where running queues are that are elsewhere in it.
+        /// Queues whose rings move at the same time, and where they are in the new memory.
         moved: Vec<(QueueId, Areas)>,
         /// Sent when the old memory is not used any more.
         done: Answer<Result<(), Broken>>,
@@ -116,7 +116,7 @@ pub enum Command {
         queue: QueueId,
         /// Where and what its ring is.
         setup: QueueSetup,
-        /// There, or why that is unknown.
+        /// The position, or why it is unknown.
         done: Answer<Result<Position, Broken>>,
     },
     /// Start one queue.
@@ -176,7 +176,7 @@ pub enum Command {
     },
     /// Counters of all ports.
     Snapshot {
-        /// Where to.
+        /// Where they go.
         done: Answer<Vec<PortSnapshot>>,
     },
     /// Whether the worker polls before it sleeps, from now on.
@@ -186,7 +186,7 @@ pub enum Command {
     },
     /// How the worker spends its time.
     Effort {
-        /// Where to.
+        /// Where the answer goes.
         done: Answer<WorkerSnapshot>,
     },
     /// A guest has moved here (live migration, fail-over), or is silent: other stations shall learn
@@ -205,14 +205,14 @@ pub enum Command {
         port: PortId,
         /// Up, so that it carries packets again.
         is_up: bool,
-        /// It does, or nothing goes that way any more.
+        /// Sent when the port carries packets, or when nothing goes through it any more.
         done: Answer<()>,
     },
     /// Whether checksums and segments are completed before a packet goes to a tap.
     CompleteForTap {
         /// Which port.
         port: PortId,
-        /// Of all packets.
+        /// Of all packets; otherwise only of those that the kernel does not take as they are.
         is_on: bool,
     },
     /// About the switch.
@@ -245,7 +245,7 @@ pub enum Command {
     CountWaits {
         /// Which port.
         port: PortId,
-        /// It is.
+        /// Whether it is counted.
         is_on: bool,
     },
     /// The port does not exist any more: its tap is closed, its addresses are forgotten.
@@ -255,8 +255,9 @@ pub enum Command {
         /// Sent when its id can be used for another one.
         done: Answer<()>,
     },
-    /// What the next data plane has to know is noted here from now on. Before any queue starts.
-    /// Packets of other workers wait until [`DeliverHandedOver`](Self::DeliverHandedOver).
+    /// What the next data plane has to know is noted in this journal from now on. To be sent before
+    /// any queue starts. Packets of other workers wait until
+    /// [`DeliverHandedOver`](Self::DeliverHandedOver).
     SetJournal {
         /// The journal. `None`: nothing is noted any more, and the line is given back, because
         /// another data plane will have it; after all queues have stopped.
@@ -280,7 +281,7 @@ pub enum Command {
         /// Whether everything that was read has been delivered.
         done: Answer<bool>,
     },
-    /// Nothing, but to say when everything before is done.
+    /// Does nothing but say that all commands before it are done.
     CatchUp {
         /// Sent then.
         done: Answer<()>,

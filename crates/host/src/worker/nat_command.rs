@@ -19,7 +19,7 @@ pub enum NatCommand {
         port: PortId,
         /// `None`: another worker has it.
         nat: Option<Box<NatPort>>,
-        /// Whether it is watched; if not, it is closed.
+        /// Whether the worker could begin to watch it; if not, it is closed.
         done: mpsc::SyncSender<io::Result<()>>,
     },
     /// Other options of a router.
@@ -33,18 +33,18 @@ pub enum NatCommand {
     Listen {
         /// Which port.
         port: PortId,
-        /// The others are closed.
+        /// Where it goes on listening; the other listeners are closed.
         kept: Vec<Forward>,
-        /// New ones.
+        /// New listeners.
         added: Vec<Listener>,
     },
-    /// What there is to see of it; only the worker that has it answers.
+    /// What there is to see of a router; only the worker that has it answers.
     Look {
         /// Which port.
         port: PortId,
         /// Only what is behind the port of this name.
         name: Option<String>,
-        /// Where to.
+        /// Where the answer goes.
         done: mpsc::SyncSender<NatLook>,
     },
     /// What a port is called, which routers tell its guests.

@@ -23,7 +23,7 @@ use crate::worker::command::WorkerEvent;
 const NS_PER_MS: u64 = 1_000_000;
 
 impl Worker {
-    /// One turn of a slot that was kicked, or has packets left.
+    /// Visits a slot that was kicked, or has packets left.
     pub(crate) fn visit(&mut self, slot: PortId) {
         if let Some(guest) = self.ports.guest(slot)
             && std::mem::take(&mut guest.has_commands)
