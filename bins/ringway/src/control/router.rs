@@ -45,7 +45,7 @@ pub struct ShownGuest {
 /// A forward.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownForward {
-    /// `tcp` or `udp`.
+    /// `tcp`, `udp` or `unix`.
     pub protocol: String,
     /// Where this machine listens.
     pub at: String,

@@ -103,7 +103,7 @@ pub struct WorkerStats {
     /// tell.
     #[serde(default)]
     pub slept_ns: Option<u64>,
-    /// Since its start.
+    /// So far, with what workers of its number did in data planes before this one.
     pub total: EffortStats,
     /// In the last full second.
     pub last_second: EffortStats,
