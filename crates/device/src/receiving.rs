@@ -25,9 +25,9 @@ impl AnyGuestPort {
 
     /// Units of work that buffers of many elements took in addition, since this was last called.
     #[inline]
-    pub fn take_looked_at(&mut self) -> u32 {
+    pub fn take_extra_units(&mut self) -> u32 {
         either!(self, port => match &mut port.to_guest {
-            Some(to_guest) => std::mem::take(&mut to_guest.window.looked_at),
+            Some(to_guest) => std::mem::take(&mut to_guest.window.extra_units),
             None => 0,
         })
     }

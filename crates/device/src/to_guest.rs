@@ -223,7 +223,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return Err(Why::WrongDirection);
         }
         let writable = self.elements.writable();
-        self.window.looked_at = self.window.looked_at.saturating_add(count_of(writable) - 1);
+        self.window.extra_units = self.window.extra_units.saturating_add(count_of(writable) - 1);
         let bytes = u32::try_from(self.elements.bytes()).unwrap_or(u32::MAX);
         if (bytes as usize) < self.negotiated.header_len {
             return Err(Why::NoHeader);

@@ -16,7 +16,7 @@ pub(crate) struct Window {
     /// Bytes of all buffers that are not used yet.
     pub bytes: u64,
     /// Units of work that buffers of many elements took in addition, since this was last taken.
-    pub looked_at: u32,
+    pub extra_units: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,7 @@ impl Window {
             pieces: Vec::with_capacity(ELEMENTS_MAX),
             first: 0,
             bytes: 0,
-            looked_at: 0,
+            extra_units: 0,
         }
     }
 

@@ -160,7 +160,7 @@ impl Delivery<'_> {
     /// The receiver has packets now that it did not have before.
     #[inline(always)]
     fn count(&mut self, pair: &mut QueuePair, packets: u32, of: &Packet<'_>) {
-        self.work += packets + of.len / UNIT_LEN + pair.take_looked_at();
+        self.work += packets + of.len / UNIT_LEN + pair.take_extra_units();
         self.dirty.add(pair.slot);
     }
 
@@ -194,7 +194,7 @@ impl Delivery<'_> {
                 self.position = completed.position;
                 return Err(VisitEnd::Hold(RoomAt::Slot(pair.slot)));
             }
-            Put::Refused | Put::Unfinished => self.work += pair.take_looked_at(),
+            Put::Refused | Put::Unfinished => self.work += pair.take_extra_units(),
         }
         Ok(false)
     }
@@ -277,7 +277,7 @@ impl Fabric<'_> {
             pair.room.is_stuck = false;
             delivery.dirty.add(pair.slot);
         }
-        delivery.work = run.work + pair.take_looked_at();
+        delivery.work = run.work + pair.take_extra_units();
         delivery.packets += run.packets;
         ended
     }

@@ -20,7 +20,7 @@ pub(crate) fn fill(tap: &mut Tap, pair: &mut QueuePair, work: &mut u32) -> Visit
         AnyGuestPort::Split(queues) => fill_queue(tap, queues, slot, work),
         AnyGuestPort::Packed(queues) => fill_queue(tap, queues, slot, work),
     };
-    *work += guest.queues.take_looked_at();
+    *work += guest.queues.take_extra_units();
     visit
 }
 

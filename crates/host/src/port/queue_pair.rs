@@ -124,9 +124,9 @@ impl QueuePair {
 
     /// What looking at a guest's buffers has taken since the last time asked, in units.
     #[inline]
-    pub(crate) fn take_looked_at(&mut self) -> u32 {
+    pub(crate) fn take_extra_units(&mut self) -> u32 {
         match &mut self.end {
-            End::Guest(guest) => guest.queues.take_looked_at(),
+            End::Guest(guest) => guest.queues.take_extra_units(),
             End::Tap(_) | End::Nat(_) | End::Absent => 0,
         }
     }

@@ -101,7 +101,7 @@ impl Arrivals<'_> {
             let lifetime = PayloadLifetime::CallOnly;
             let before = self.observers.is_some().then(|| pair.drops());
             let completed = self.completion.put(pair, &packet, lifetime, handed.segments_done);
-            self.work += pair.take_looked_at();
+            self.work += pair.take_extra_units();
             if completed.packets > 0 {
                 // One is counted already.
                 let cut = u32::try_from(completed.packets - 1).unwrap_or(BUDGET_UNITS);
