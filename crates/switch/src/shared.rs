@@ -45,7 +45,7 @@ impl Shared {
         })
     }
 
-    /// The same as it is now, for a [`Switch::beside`]. Not for the data path.
+    /// The same as it is now, for a [`Switch::copy_over`]. Not for the data path.
     pub fn copy(&self) -> Arc<Self> {
         Arc::new(Self {
             macs: self.macs.copied(),

@@ -103,7 +103,7 @@ impl Switch {
 
     /// A switch with the same ports and policies over a copy of what this one shares.
     #[must_use]
-    pub fn beside(&self, shared: Arc<Shared>) -> Self {
+    pub fn copy_over(&self, shared: Arc<Shared>) -> Self {
         Self {
             shared,
             ports: self.ports,
@@ -531,11 +531,11 @@ mod tests {
         switch.add_port(one).unwrap();
         switch.add_port(other).unwrap();
         switch.learn(one, MacAddress::local(1), 0);
-        let mut beside = switch.beside(switch.shared().copy());
-        assert_eq!(beside.route(other, MacAddress::local(1)), Route::One(one));
-        beside.learn(other, MacAddress::local(1), 5000);
-        beside.learn(other, MacAddress::local(2), 5000);
-        assert_eq!(beside.route(one, MacAddress::local(2)), Route::One(other));
+        let mut copied = switch.copy_over(switch.shared().copy());
+        assert_eq!(copied.route(other, MacAddress::local(1)), Route::One(one));
+        copied.learn(other, MacAddress::local(1), 5000);
+        copied.learn(other, MacAddress::local(2), 5000);
+        assert_eq!(copied.route(one, MacAddress::local(2)), Route::One(other));
         assert_eq!(switch.route(one, MacAddress::local(2)), Route::Flood);
         assert_eq!(switch.route(other, MacAddress::local(1)), Route::One(one));
     }

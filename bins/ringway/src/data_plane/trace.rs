@@ -4,7 +4,7 @@
 use std::sync::{Arc, mpsc};
 
 use anyhow::{Context, ensure};
-use ringway_host::{Command, LookCommand, SwitchBeside};
+use ringway_host::{Command, LookCommand, SwitchCopy};
 use ringway_net::ETHERNET_HEADER_LEN;
 use ringway_switch::{
     Decision, Learned, PEEK_LEN, PortId, Room, Route, Shared, Step, Switch, TagChange, VlanId,
@@ -44,7 +44,7 @@ impl DataPlane {
         let packet = question.bytes().context("the packet: not in hexadecimal digits")?;
         ensure!(packet.len() >= ETHERNET_HEADER_LEN, "the packet: shorter than its header");
         let shared = self.worker.shared().copy();
-        let SwitchBeside { mut switch, cable } = self.switch_beside(&shared)?;
+        let SwitchCopy { mut switch, cable } = self.switch_copy(&shared)?;
         let mut found = Found::default();
         if self.ports.get(&from).is_some_and(|port| !port.spec.is_link_up) {
             found.step("link", "down");
@@ -67,11 +67,11 @@ impl DataPlane {
         }
     }
 
-    fn switch_beside(&self, shared: &Arc<Shared>) -> anyhow::Result<SwitchBeside> {
+    fn switch_copy(&self, shared: &Arc<Shared>) -> anyhow::Result<SwitchCopy> {
         let (done, switch) = mpsc::sync_channel(ANSWERS_MAX);
         self.worker.send_all(|| {
             let (shared, done) = (shared.clone(), done.clone());
-            Command::Look(LookCommand::Beside { shared, done })
+            Command::Look(LookCommand::CopySwitch { shared, done })
         });
         switch.recv_timeout(ANSWER_MAX).context("no worker answers")
     }

@@ -228,11 +228,11 @@ impl Vectors {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Way<'a> {
     pub(crate) name: &'a [u8],
-    pub(crate) info: Beside<'a>,
+    pub(crate) info: ControlData<'a>,
 }
 
 /// Level, kind and value.
-pub(crate) type Beside<'a> = (libc::c_int, libc::c_int, &'a [u8]);
+pub(crate) type ControlData<'a> = (libc::c_int, libc::c_int, &'a [u8]);
 
 /// What goes with a message beside its bytes (cmsg(3)).
 #[derive(Debug, Default)]
@@ -243,7 +243,7 @@ struct Control {
 
 impl Control {
     /// Adds one thing; the room is that of all that there can be.
-    fn put(&mut self, (level, kind, value): Beside<'_>) {
+    fn put(&mut self, (level, kind, value): ControlData<'_>) {
         let len = libc::c_uint::try_from(value.len()).unwrap_or(0);
         // SAFETY: only compute.
         let (space, len) = unsafe { (libc::CMSG_SPACE(len), libc::CMSG_LEN(len)) };

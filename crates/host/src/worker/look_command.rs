@@ -11,16 +11,16 @@ use crate::worker::bridge::Bridge;
 #[derive(Debug)]
 pub enum LookCommand {
     /// A switch like this one, over a copy of what they have in common, to try something on.
-    Beside {
+    CopySwitch {
         /// The copy.
         shared: Arc<Shared>,
         /// Where to.
-        done: SyncSender<SwitchBeside>,
+        done: SyncSender<SwitchCopy>,
     },
 }
 
 /// A switch to try something on.
-pub struct SwitchBeside {
+pub struct SwitchCopy {
     /// With the same ports and policies.
     pub switch: Box<Switch>,
     /// The two ports, if no packet is looked at: they are a cable.
@@ -31,9 +31,9 @@ impl Bridge {
     /// A dropped answer means the control thread stopped waiting, which is its own business.
     pub(crate) fn look(&self, command: LookCommand) {
         match command {
-            LookCommand::Beside { shared, done } => {
-                let switch = Box::new(self.switch.beside(shared));
-                let _ = done.send(SwitchBeside { switch, cable: self.cable });
+            LookCommand::CopySwitch { shared, done } => {
+                let switch = Box::new(self.switch.copy_over(shared));
+                let _ = done.send(SwitchCopy { switch, cable: self.cable });
             }
         }
     }
