@@ -119,14 +119,14 @@ mod tests {
 
     use super::*;
 
-    /// Two ends of what keeps packets apart.
-    fn notify_fd(flags: SocketFlags) -> (OwnedFd, OwnedFd) {
+    /// Two ends of a socket that keeps packets apart.
+    fn seqpacket_pair(flags: SocketFlags) -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
     }
 
     /// `None`: io_uring cannot read here without waiting.
     fn ahead(from: usize) -> Option<ReadAhead> {
-        let (ours, theirs) = notify_fd(SocketFlags::NONBLOCK);
+        let (ours, theirs) = seqpacket_pair(SocketFlags::NONBLOCK);
         rustix::io::write(&theirs, &marked(0)).unwrap();
         let is_possible = |ahead: &mut ReadAhead| ahead.read(ours.as_fd(), 1) == 1;
         if !ReadAhead::new(from).is_ok_and(|mut ahead| is_possible(&mut ahead)) {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn what_is_read_at_once_comes_in_order_and_whole() {
         let Some(mut ahead) = ahead(4) else { return };
-        let (ours, theirs) = notify_fd(SocketFlags::NONBLOCK);
+        let (ours, theirs) = seqpacket_pair(SocketFlags::NONBLOCK);
         for round in 0..3 {
             let lens = [72, 14, 60_000, READ_LEN, 1526].map(|len| len - round);
             for (mark, len) in (1..).zip(lens) {
@@ -173,7 +173,7 @@ mod tests {
         let (done, ended) = mpsc::channel();
         thread::spawn(move || {
             let Some(mut ahead) = ahead(2) else { return done.send(()) };
-            let (ours, theirs) = notify_fd(SocketFlags::empty());
+            let (ours, theirs) = seqpacket_pair(SocketFlags::empty());
             rustix::io::write(&theirs, &marked(1)).unwrap();
             assert_eq!(ahead.read(ours.as_fd(), 8), 1);
             assert_eq!(taken(&mut ahead), [(1, 72)]);
@@ -198,7 +198,7 @@ mod tests {
         // end.
         let replaced = unsafe { libc::dup2(null.as_raw_fd(), ahead.ring.fd()) };
         assert!(replaced >= 0);
-        let (ours, theirs) = notify_fd(SocketFlags::NONBLOCK);
+        let (ours, theirs) = seqpacket_pair(SocketFlags::NONBLOCK);
         rustix::io::write(&theirs, &marked(1)).unwrap();
         for _ in 0..100 {
             ahead.row.record(72);

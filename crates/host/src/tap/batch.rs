@@ -196,13 +196,13 @@ mod tests {
     #[test]
     fn at_once_and_one_by_one_write_the_same() {
         let lens: Vec<usize> = (0..BATCH_PACKETS).map(|at| at * 3 % 255 + 1).collect();
-        let (Some(batch_len), Some(one_by_one)) = (written(&lens, 0), written(&lens, usize::MAX))
+        let (Some(at_once), Some(one_by_one)) = (written(&lens, 0), written(&lens, usize::MAX))
         else {
             return;
         };
-        assert_eq!(batch_len, one_by_one);
-        assert_eq!(batch_len.0.len(), lens.iter().sum::<usize>() + lens.len() * HEADER_LEN);
-        assert!(batch_len.1.iter().all(|&is_ok| is_ok));
+        assert_eq!(at_once, one_by_one);
+        assert_eq!(at_once.0.len(), lens.iter().sum::<usize>() + lens.len() * HEADER_LEN);
+        assert!(at_once.1.iter().all(|&is_ok| is_ok));
     }
 
     #[test]
@@ -228,9 +228,9 @@ mod tests {
     fn what_has_no_room_is_not_waited_for() {
         let (done, ended) = mpsc::channel();
         thread::spawn(move || {
-            let (notify_fd, _end) = UnixStream::pair().unwrap();
-            notify_fd.set_nonblocking(true).unwrap();
-            while (&notify_fd).write(&[0; 4096]).is_ok() {}
+            let (full, _end) = UnixStream::pair().unwrap();
+            full.set_nonblocking(true).unwrap();
+            while (&full).write(&[0; 4096]).is_ok() {}
             for from in [0, usize::MAX] {
                 let Ok(mut batch) = TapBatch::new(from) else {
                     println!("skipped: no io_uring here");
@@ -240,9 +240,8 @@ mod tests {
                 let packet = Packet { header: &header, payload: &[], len: 0 };
                 (0..4).for_each(|_| batch.note([0; HEADER_LEN], &packet));
                 let mut errors = Vec::new();
-                batch.write(notify_fd.as_fd(), |_, result| {
-                    errors.push(result.map_err(|why| why.kind()))
-                });
+                batch
+                    .write(full.as_fd(), |_, result| errors.push(result.map_err(|why| why.kind())));
                 assert_eq!(errors, [Err(io::ErrorKind::WouldBlock); 4]);
             }
             done.send(())

@@ -120,7 +120,7 @@ fn measure_writes() -> io::Result<Option<usize>> {
 fn measure_reads() -> io::Result<Option<usize>> {
     let kind = SocketType::SEQPACKET;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let (ours, notify_fd) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
     let sent = [0; HEADER_LEN + MEASURED_LEN];
     let mut bytes = [0; MEASURED_LEN];
     // SAFETY: `bytes` live until the end of this function, and nothing else refers to them.
@@ -128,7 +128,7 @@ fn measure_reads() -> io::Result<Option<usize>> {
     let (mut vectors, mut ahead) = (Vectors::new(), ReadAhead::new(SIZES[0])?);
     smallest_faster(|size, from| {
         for _ in 0..size {
-            rustix::io::write(&notify_fd, &sent)?;
+            rustix::io::write(&theirs, &sent)?;
         }
         let start = Instant::now();
         if size >= from {

@@ -258,14 +258,14 @@ mod tests {
     /// A socket stands for a tap.
     #[test]
     fn short_ones_in_a_row_are_read_ahead() {
-        let (ours, notify_fd) = UnixDatagram::pair().unwrap();
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut tap = Tap::new(ours.into(), "socket".to_owned(), None);
         if tap.set_reads(TapCalls::IoUring).is_none() {
             return println!("skipped: no io_uring here");
         }
         for mark in 0..6 {
-            notify_fd.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
+            theirs.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
         }
         let mut bytes = [0xff; 60];
         // SAFETY: the bytes live until the end of this function, and nothing else refers to them.
@@ -284,7 +284,7 @@ mod tests {
     /// A socket stands for a tap of a kernel that tells, as not every kernel does of a tap.
     #[test]
     fn a_packet_that_is_lost_with_its_receivers_memory_is_counted() {
-        let (ours, notify_fd) = UnixDatagram::pair().unwrap();
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut tap = Tap::new(ours.into(), "socket".to_owned(), None);
         let fd = rustix::fs::memfd_create("lost", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -296,7 +296,7 @@ mod tests {
         let lost = memory.regions().slice(0, 2000).unwrap();
         rustix::fs::ftruncate(&fd, 0).unwrap();
         for mark in [1, 2] {
-            notify_fd.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
+            theirs.send(&[&[0; HEADER_LEN][..], &[mark; 60]].concat()).unwrap();
         }
         let failure = tap.read_into(&[lost]).unwrap_err();
         assert_eq!(failure.raw_os_error(), Some(libc::EFAULT));

@@ -15,8 +15,8 @@ const MALFORMED: usize = 100;
 /// A tap whose other end is the socket, which keeps packets apart.
 fn tap() -> (Box<Tap>, OwnedFd) {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let (ours, notify_fd) = socketpair(family, kind, SocketFlags::NONBLOCK, None).unwrap();
-    (Box::new(Tap::new(ours, "socket".to_owned(), None)), notify_fd)
+    let (ours, theirs) = socketpair(family, kind, SocketFlags::NONBLOCK, None).unwrap();
+    (Box::new(Tap::new(ours, "socket".to_owned(), None)), theirs)
 }
 
 fn attach(bench: &mut Bench, tap: Box<Tap>) -> PortId {
@@ -43,12 +43,12 @@ fn what_waits_behind_malformed_packets_is_taken() {
     for guests in [1, 2] {
         let mut bench = Bench::new(guests);
         bench.introduce();
-        let (tap, notify_fd) = tap();
+        let (tap, theirs) = tap();
         let port = attach(&mut bench, tap);
         for _ in 0..MALFORMED {
-            rustix::io::write(&notify_fd, &with_header(&[1; 13])).unwrap();
+            rustix::io::write(&theirs, &with_header(&[1; 13])).unwrap();
         }
-        rustix::io::write(&notify_fd, &with_header(&frame(mac(0), mac(9), 7))).unwrap();
+        rustix::io::write(&theirs, &with_header(&frame(mac(0), mac(9), 7))).unwrap();
         bench.worker.schedule.ready.add(port);
         bench.settle();
         assert_eq!(bench.guests[0].received.len(), 1, "{guests} guests");
@@ -75,9 +75,9 @@ fn a_tap_in_the_place_of_another_goes_on_counting() {
     let mut bench = Bench::new(2);
     bench.introduce();
     for round in 1..3 {
-        let (tap, notify_fd) = tap();
+        let (tap, theirs) = tap();
         let port = attach(&mut bench, tap);
-        rustix::io::write(&notify_fd, &with_header(&frame(mac(0), mac(9), 7))).unwrap();
+        rustix::io::write(&theirs, &with_header(&frame(mac(0), mac(9), 7))).unwrap();
         bench.worker.schedule.ready.add(port);
         bench.settle();
         assert_eq!(bench.guests[0].received.len(), round);
