@@ -45,7 +45,8 @@ impl Shared {
         })
     }
 
-    /// The same as it is now, for a [`Switch::copy_over`]. Not for the data path.
+    /// A copy of it as it is now, for [`Switch::copy_over`](crate::Switch::copy_over). Not for the
+    /// data path.
     pub fn copy(&self) -> Arc<Self> {
         Arc::new(Self {
             macs: self.macs.copied(),
