@@ -32,7 +32,7 @@ const SUPERVISOR_LINES_MAX: usize = 7_263;
 
 /// What measures and checks, and is not shipped (ADR 33).
 const TOOLS: [&str; 2] = ["crates/bench/", "xtask/"];
-const TOOLS_LINES_MAX: usize = 14_172;
+const TOOLS_LINES_MAX: usize = 14_164;
 
 /// The worker's crate: files that lie in no folder, files with methods of `Worker`, fields.
 const HOST: &str = "crates/host/src/";

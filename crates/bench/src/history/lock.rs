@@ -8,22 +8,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringway_driver::RxOptions;
-use ringway_net::{Features, NetHeader, Packet, PacketSink, PacketSource, Put};
-use ringway_testkit::{MirrorOptions, TestMemory};
+use ringway_net::{NetHeader, Packet, PacketSink, PacketSource, Put};
+use ringway_testkit::TestMemory;
 use ringway_virtq::{Arm, Broken};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::{BATCH, Device, Driver, broken, on_two};
+use super::{BATCH, Device, Driver, RINGS, broken, on_two};
 use crate::report::Column;
-
-const RINGS: MirrorOptions = MirrorOptions {
-    rx: RxOptions::MERGEABLE,
-    tx_len_max: 64,
-    queue_size: 512,
-    buffers_len: 16 << 20,
-    without: Features::IN_ORDER.union(Features::EVENT_IDX),
-};
 
 /// Bytes of a packet from the tap, and of what acknowledges it.
 const LONG_LEN: usize = 65_226;

@@ -17,7 +17,8 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use ringway_device::{FromGuest, ToGuest};
-use ringway_driver::NetDriver;
+use ringway_driver::{NetDriver, RxOptions};
+use ringway_net::Features;
 use ringway_testkit::{Mirror, MirrorOptions};
 use ringway_virtq::{Broken, SplitDevice, SplitDriver};
 
@@ -31,6 +32,15 @@ const PACKET_LEN: usize = 1514;
 
 /// Packets between two publications.
 const BATCH: u64 = 64;
+
+/// Rings to receive streams with.
+const RINGS: MirrorOptions = MirrorOptions {
+    rx: RxOptions::MERGEABLE,
+    tx_len_max: 64,
+    queue_size: 512,
+    buffers_len: 16 << 20,
+    without: Features::IN_ORDER.union(Features::EVENT_IDX),
+};
 
 type Driver = NetDriver<SplitDriver>;
 type Device<'a> = (&'a mut ToGuest<SplitDevice>, &'a mut FromGuest<SplitDevice>);

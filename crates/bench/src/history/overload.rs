@@ -9,21 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use ringway_driver::RxOptions;
 use ringway_driver::rx_buffer::PAGE_LEN;
-use ringway_net::{Features, NetHeader, PACKET_LEN_MAX, Packet, PacketSink, Put};
-use ringway_testkit::{MirrorOptions, TestMemory};
+use ringway_net::{NetHeader, PACKET_LEN_MAX, Packet, PacketSink, Put};
+use ringway_testkit::TestMemory;
 
-use super::{BATCH, Device, Driver, PACKET_LEN, broken, on_two};
+use super::{BATCH, Device, Driver, PACKET_LEN, RINGS, broken, on_two};
 use crate::report::Column;
-
-const RINGS: MirrorOptions = MirrorOptions {
-    rx: RxOptions::MERGEABLE,
-    tx_len_max: 64,
-    queue_size: 512,
-    buffers_len: 16 << 20,
-    without: Features::IN_ORDER.union(Features::EVENT_IDX),
-};
 
 /// Of so many allocations one fails, where they fail.
 const FAILS_EVERY: u64 = 100;
