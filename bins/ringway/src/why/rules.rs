@@ -53,8 +53,8 @@ fn quarantined(look: &Look<'_>) -> Option<Finding> {
         what: "the port is quarantined",
         figure: look.port.error.clone().unwrap_or_else(|| "state: quarantined".to_owned()),
         advice: format!(
-            "its guest may be the cause; it is tried again then, or at once: ringway port set {} \
-             link=up",
+            "its guest may be the cause; ringway tries it again when that time is over, or at \
+             once: ringway port set {} link=up",
             look.port.name
         ),
     })
