@@ -24,16 +24,6 @@ const PACING: [&str; 5] = [
 ];
 const PACING_LINES_MAX: usize = 1_500;
 
-/// What has rights that the data plane lacks: what hears others, and all of it (ADR 32).
-const SUPERVISOR_CORE: &str = "crates/supervisor/";
-const SUPERVISOR_CORE_LINES_MAX: usize = 1_483;
-const SUPERVISOR: &str = "bins/ringway/src/supervisor/";
-const SUPERVISOR_LINES_MAX: usize = 7_263;
-
-/// What measures and checks, and is not shipped (ADR 33).
-const TOOLS: [&str; 2] = ["crates/bench/", "xtask/"];
-const TOOLS_LINES_MAX: usize = 14_164;
-
 /// The worker's crate: files that lie in no folder, files with methods of `Worker`, fields.
 const HOST: &str = "crates/host/src/";
 const HOST_FILES_MAX: usize = 4;
@@ -58,14 +48,6 @@ pub fn complaints(sources: &[Source]) -> Vec<String> {
         over(MODERATION, "causes", count(MODERATION, |it| entries(it, "Cause")), CAUSES_MAX),
         // The same together with what waits and looks on its behalf.
         over(&PACING.join(", "), "lines", lines(sources, &PACING), PACING_LINES_MAX),
-        over(&TOOLS.join(", "), "lines", lines(sources, &TOOLS), TOOLS_LINES_MAX),
-        over(
-            SUPERVISOR_CORE,
-            "lines",
-            lines(sources, &[SUPERVISOR_CORE]),
-            SUPERVISOR_CORE_LINES_MAX,
-        ),
-        over(SUPERVISOR, "lines", lines(sources, &[SUPERVISOR]), SUPERVISOR_LINES_MAX),
         over(HOST, "files in no folder", at_top, HOST_FILES_MAX),
         over(HOST, "files with impl Worker", of_worker, WORKER_FILES_MAX),
         over(HOST, "fields of Worker", fields("Worker"), WORKER_FIELDS_MAX),
@@ -175,18 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn pacing_and_tools_are_sums() {
+    fn pacing_is_a_sum() {
         let half = |name: &str| Source::new(name, &"//\n".repeat(750));
         let sources = [half("crates/net/src/polling.rs"), half("crates/host/src/pace/mod.rs")];
         assert!(complaints(&sources).is_empty());
         let more = Source::new("crates/host/src/uml.rs", "//\n");
         let [first, second] = sources;
         assert!(complaints(&[first, second, more])[0].contains("1501 lines"));
-        let tools_of =
-            |name: &str| complaints(&[Source::new(name, &"//\n".repeat(TOOLS_LINES_MAX + 1))]);
-        assert_eq!(tools_of("xtask/src/a.rs").len(), 1);
-        assert_eq!(tools_of("bins/ringway/src/supervisor/a.rs").len(), 1);
-        assert!(tools_of("crates/net/src/a.rs").is_empty());
     }
 
     #[test]
