@@ -20,15 +20,8 @@ mod wire;
 #[path = "../../bins/ringway/src/bridge_fdb/messages.rs"]
 #[allow(dead_code, reason = "the targets use only some of it")]
 mod bridge_fdb;
-#[path = "../../bins/ringway/src/config/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the targets use only some of it")]
-mod config;
-#[path = "../../bins/ringway/src/control/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the targets use only some of it")]
-mod control;
-#[path = "../../bins/ringway/src/places.rs"]
-#[allow(dead_code, unused_imports, reason = "the targets use only some of it")]
-mod places;
+
+use ringway_control::{config, protocol as control};
 
 pub use session::{EFFECTS, Reached, session};
 pub use supervisor::supervisor;

@@ -18,8 +18,6 @@ mod change_command;
 mod channel;
 mod chatter;
 mod check_config;
-mod config;
-mod control;
 mod data_plane;
 mod demo;
 mod doctor;
@@ -35,7 +33,6 @@ mod log_format;
 mod metrics;
 mod outcome;
 mod place_users;
-mod places;
 mod port_command;
 mod process_names;
 mod qemu_version;
@@ -51,7 +48,6 @@ mod stats_view;
 mod supervisor;
 mod top;
 mod trace;
-mod units;
 mod upgrade;
 mod why;
 
@@ -62,6 +58,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
+
+use ringway_control::{config, places, protocol as control, units};
 
 use args::{Arguments, Command, DataPlaneArgs};
 use config::{LowOption, RunConfig};

@@ -11,7 +11,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use ringway_host::Place;
+use ringway_nat::Place;
 use ringway_nat::Protocol;
 use rustix::io::Errno;
 

@@ -4,9 +4,9 @@
 //! What only the supervisor can know or do is settled before: the guest's MAC address is always
 //! told, so are the networks and resolvers of a router, and who may open a socket is left out.
 
-use ringway_host::TapCalls;
 use ringway_nat::Prefix6;
 use ringway_net::PollOptions;
+use ringway_net::TapCalls;
 use ringway_supervisor::wire::{Bytes, SETTINGS_LEN_MAX, SPEC_LEN_MAX};
 use serde_json::{Map, Value};
 

@@ -217,7 +217,7 @@ fn drops(port: &PortStats) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tests::{example, largest};
+    use crate::control::examples::{example, largest};
 
     const WIDE: usize = 250;
 

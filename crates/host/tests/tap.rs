@@ -7,12 +7,10 @@ use std::os::fd::AsFd;
 
 use common::wire::{IPV4, QUIET, TCP_HEADERS_LEN, Wire, frame, tcp_frame};
 use common::{gathered, in_namespace, pieces, shared, wait_readable, wire};
-use ringway_host::{
-    GuestMemory, Tap, TapCalls, TapError, TapOffloads, TapOptions, install_bus_guard,
-};
+use ringway_host::{GuestMemory, Tap, TapError, TapOffloads, TapOptions, install_bus_guard};
 use ringway_net::offload::Segment;
 use ringway_net::{DropReason, GsoType, NEEDS_CSUM, NetHeader};
-use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put};
+use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, PacketSource, Put, TapCalls};
 use ringway_virtq::SharedSlice;
 
 fn open(name: &str) -> Tap {

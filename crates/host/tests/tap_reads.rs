@@ -7,8 +7,8 @@ mod common;
 use common::rig::{QUEUE_SIZE, Rig};
 use common::wire::{QUIET, Wire, frame};
 use common::{gathered, in_namespace, shared, wait_readable, wire};
-use ringway_host::{Tap, TapCalls, TapOptions};
-use ringway_net::{NetHeader, PacketSource};
+use ringway_host::{Tap, TapOptions};
+use ringway_net::{NetHeader, PacketSource, TapCalls};
 use ringway_testkit::Rng;
 
 /// Of a queue of the kernel's that no program reads, in packets, with room to spare.

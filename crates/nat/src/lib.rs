@@ -13,6 +13,7 @@ mod dhcp;
 mod dhcp6;
 mod emit;
 mod errors;
+mod forward;
 mod fragments;
 mod frame;
 mod leases;
@@ -33,6 +34,7 @@ pub use addresses::{Plan, PlanError, Prefix4, Prefix6};
 pub use datagrams::Client;
 pub use dhcp::DHCP_LEN_MAX;
 pub use emit::{Emit, Source};
+pub use forward::{Forward, Place};
 pub use leases::{LEASES_PER_PORT_MAX, Leases};
 pub use nat::{
     Accepts, Due, FlowLook, FromGuest, MTU_MIN, Nat, REPLIES_MAX, Refusal, Station, Verdict,

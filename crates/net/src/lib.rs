@@ -36,6 +36,7 @@ mod receive_filter;
 mod receive_hash;
 mod request;
 mod steering;
+mod tap_calls;
 
 pub use coalescing::{CoalesceScope, Coalescing, QueueKind};
 pub use config::{CONFIG_LEN, NetConfig};
@@ -63,3 +64,4 @@ pub use receive_filter::{ADDRESSES_MAX, FILTER_LEN, ReceiveFilter, ReceiveMode};
 pub use receive_hash::{HASH_KEY_LEN_MAX, HASH_TYPES_SUPPORTED, ReceiveHash};
 pub use request::is_request;
 pub use steering::{FromPair, INDIRECTION_LEN_MAX, RssTable, Steering};
+pub use tap_calls::{TapCalls, TapCallsError};

@@ -11,7 +11,7 @@ const PREFIX: &str = "ringway-";
 
 /// What each crate may use: of ours, where arrows point from later lines to earlier ones only, and
 /// of others. `None`: programs and test code may use what the workspace names.
-const CRATES: [(&str, &str, Option<&str>); 19] = [
+const CRATES: [(&str, &str, Option<&str>); 20] = [
     ("ringway-foreign", "", Some("")),
     ("ringway-virtq", "", Some("loom")),
     ("ringway-net", "virtq", Some("bitflags")),
@@ -22,18 +22,27 @@ const CRATES: [(&str, &str, Option<&str>); 19] = [
     ("ringway-vhost-user", "foreign virtq net driver", Some("bitflags rustix thiserror")),
     ("ringway-supervisor", "vhost-user", Some("thiserror")),
     ("ringway-host", "foreign virtq net device switch nat", Some("io-uring libc rustix thiserror")),
+    (
+        "ringway-control",
+        "net switch nat",
+        Some("anyhow nix rustix serde serde_json strsim thiserror toml"),
+    ),
     ("ringway-testkit", "virtq net driver device switch vhost-user host", None),
     // It starts programs and links none.
     ("ringway-guests", "", None),
     ("ringway-bench", "virtq net driver device switch vhost-user host testkit guests", None),
     (
         "ringway",
-        "foreign virtq net driver device switch nat vhost-user supervisor host guests",
+        "foreign virtq net driver device switch nat vhost-user supervisor host control guests",
         None,
     ),
     // It asks over the control socket.
     ("ringway-cni", "", None),
-    ("ringway-fuzz", "virtq net driver device vhost-user supervisor testkit switch nat host", None),
+    (
+        "ringway-fuzz",
+        "virtq net driver device vhost-user supervisor testkit switch nat host control",
+        None,
+    ),
     ("ringway-services", "net", None),
     ("ringway-attach", "virtq net driver vhost-user services testkit", None),
     ("xtask", "guests", None),

@@ -152,8 +152,8 @@ pub fn prepare() -> anyhow::Result<Prepared> {
     let settings = spec_text::read_settings(settings).context("the settings")?;
     end_at_panics(settings.sandbox);
     // What opens files, or makes what may not be made later.
-    settings.tap_writes.writes_from();
-    settings.tap_reads.reads_from();
+    ringway_host::writes_from(settings.tap_writes);
+    ringway_host::reads_from(settings.tap_reads);
     ringway_host::remember_mounts();
     let sandbox = settings.sandbox.then(|| {
         ringway_host::prepare_rings(RINGS_PER_WORKER * usize::from(settings.workers));

@@ -8,10 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use ringway_host::{
-    Command, Forward, Listener, NatCommand, NatOptions, NatPort, Place, tell_of_datagrams,
-};
-use ringway_nat::{Prefix6, Protocol};
+use ringway_host::{Command, Listener, NatCommand, NatOptions, NatPort, tell_of_datagrams};
+use ringway_nat::{Forward, Place, Prefix6, Protocol};
 use ringway_switch::PortId;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};

@@ -3,8 +3,9 @@
 use std::sync::mpsc;
 
 use anyhow::{Context, ensure};
-use ringway_host::{Command, Forward, NatCommand, Place};
+use ringway_host::{Command, NatCommand};
 use ringway_nat::{FlowLook, Protocol, Station};
+use ringway_nat::{Forward, Place};
 use ringway_switch::PortId;
 
 use super::DataPlane;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use ringway_host::{
-    Effort, Forward, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WaitCounts,
-    WorkerSnapshot,
+    Effort, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WaitCounts, WorkerSnapshot,
 };
+use ringway_nat::Forward;
 use ringway_net::{Counters, DropReason, Features, HISTOGRAM_BOUNDS_NS, Histogram};
 use ringway_virtq::Format;
 

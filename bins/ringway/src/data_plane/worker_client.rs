@@ -10,11 +10,11 @@ use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
     AnnounceTo, Answer, CallFd, Callee, Command, Discarded, EventFd, GuestMemory, Journal,
-    NotifyFd, PortSnapshot, QueueFds, Tap, TapCalls, Unfit, WorkerChannels, WorkerEvent,
-    WorkerPeers, WorkerSnapshot,
+    NotifyFd, PortSnapshot, QueueFds, Tap, Unfit, WorkerChannels, WorkerEvent, WorkerPeers,
+    WorkerSnapshot,
 };
 use ringway_net::moderation::Policy;
-use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
+use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, TapCalls};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 use tracing::debug;

@@ -100,7 +100,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tests::example;
+    use crate::control::examples::example;
     use crate::demo::measured::RoundTrip;
 
     fn report() -> Report {

@@ -200,7 +200,7 @@ fn gauges(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tests::{example, largest};
+    use crate::control::examples::{example, largest};
     use crate::control::{HistogramStats, WaitStats};
 
     #[test]

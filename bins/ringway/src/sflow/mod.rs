@@ -319,7 +319,7 @@ fn counters(at: u32, port: &PortStats) -> CounterSample<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tests::largest;
+    use crate::control::examples::largest;
 
     #[test]
     fn counts_that_cannot_be_are_told_all_the_same() {

@@ -9,7 +9,7 @@ use anyhow::{anyhow, bail};
 use ringway_net::MacAddress;
 use ringway_supervisor::wire::{Offence, ToData};
 use ringway_switch::PortId;
-use ringway_vhost_user::{Connection, FilePart, Listener, Made, SocketError};
+use ringway_vhost_user::{Access, Connection, FilePart, Listener, Made, SocketError};
 use tracing::info;
 
 use super::Supervisor;
@@ -20,6 +20,7 @@ use super::front_end::FrontEnd;
 use super::order::Order;
 use super::peer::Peer;
 use super::record::{FoundFds, VmRecord};
+use crate::config::port::SocketAccess;
 use crate::config::values::Account;
 use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
@@ -272,14 +273,14 @@ impl VmPort {
 /// # Errors
 /// The operating system refuses; then nothing has changed.
 pub(super) fn permit(listener: &Listener, spec: &PortSpec) -> anyhow::Result<()> {
-    listener.permit(spec.socket_access()).map_err(|why| {
+    let SocketAccess { mode, user, group } = spec.socket_access();
+    listener.permit(Access { mode, user, group }).map_err(|why| {
         let SocketError::Permission { part, .. } = &why else { return anyhow!("{why}") };
         let named = |account: &Option<Account>| {
             account.as_ref().map_or("default", |account| &account.name).to_owned()
         };
         let (typed, advice) = match part {
             FilePart::Mode => {
-                let mode = spec.socket_access().mode;
                 (format!("socket_mode={mode:04o}"), "check that the file is ringway's own")
             }
             FilePart::User => (

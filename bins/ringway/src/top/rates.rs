@@ -111,7 +111,7 @@ pub fn json(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tests::{example, largest};
+    use crate::control::examples::{example, largest};
 
     fn after(ms: u64, bytes: u64) -> StatsReply {
         let mut reply = example();

@@ -177,7 +177,7 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tests::example;
+    use crate::control::examples::example;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

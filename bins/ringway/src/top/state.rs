@@ -134,7 +134,7 @@ fn sort_by_most(rows: &mut [&Row], value: impl Fn(&Row) -> f64) {
 mod tests {
     use super::super::rates::Rates;
     use super::*;
-    use crate::control::tests::example;
+    use crate::control::examples::example;
 
     fn rows() -> Vec<Row> {
         let mut reply = example();

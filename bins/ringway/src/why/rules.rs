@@ -262,7 +262,7 @@ mod tests {
     use serde_json::Map;
 
     use super::*;
-    use crate::control::tests::{example, largest};
+    use crate::control::examples::{example, largest};
 
     #[test]
     fn a_port_that_is_kept_from_its_guest_is_found() {

@@ -3,12 +3,10 @@
 //! Limits: [`ACCEPTS_MAX`] connections of one listener in a visit. Where the process has no file
 //! descriptor left a listener rests, because it stays readable.
 
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 
-use ringway_nat::{Client, FlowId, Protocol};
+use ringway_nat::{Client, FlowId, Forward, Place, Protocol};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
@@ -25,59 +23,6 @@ const FIRST_TOKEN: u64 = 0xffff_0000;
 
 /// Ports that clients of Unix sockets get, in place of one of their own.
 const LOCAL_PORTS: std::ops::RangeInclusive<u16> = 1024..=65_535;
-
-/// Where this machine listens for a guest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// At that address and port.
-    Address(SocketAddr),
-    /// At that Unix socket; another process has made it.
-    Unix(PathBuf),
-}
-
-impl Place {
-    /// Its address and port.
-    pub fn address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Address(address) => Some(*address),
-            Self::Unix(_) => None,
-        }
-    }
-
-    /// Whether it is a Unix socket.
-    pub fn is_local(&self) -> bool {
-        self.address().is_none()
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(address) => address.fmt(f),
-            Self::Unix(path) => path.display().fmt(f),
-        }
-    }
-}
-
-/// A port or a Unix socket of this machine that leads into a guest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Forward {
-    /// Connections, or datagrams.
-    pub protocol: Protocol,
-    /// Where the machine listens; at a Unix socket for connections only.
-    pub at: Place,
-    /// Behind which port of the switch the guest is.
-    pub guest: String,
-    /// The guest's port.
-    pub to: u16,
-}
-
-impl Forward {
-    /// Whether both listen at the same place.
-    pub fn is_at_place_of(&self, other: &Self) -> bool {
-        (self.protocol, &self.at) == (other.protocol, &other.at)
-    }
-}
 
 /// A socket that listens for it.
 #[derive(Debug)]

@@ -36,7 +36,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ringway_nat::{
     Action, Actions, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Refusal,
 };
-use ringway_nat::{Verdict, WHOLE_LEN_MAX};
+use ringway_nat::{Forward, Verdict, WHOLE_LEN_MAX};
 use ringway_net::{
     Counters, DropReason, Nanos, NetHeader, PACKET_LEN_MAX, Packet, PacketSink, Put,
 };
@@ -44,7 +44,7 @@ use ringway_switch::{PORTS_MAX, PortId};
 
 use crate::memory::scratch::Scratch;
 use crate::nat::calls::{SKIPPED_LEN_MAX, Skipped};
-use crate::nat::listeners::{Forward, Listener};
+use crate::nat::listeners::Listener;
 use crate::nat::options::NatOptions;
 use crate::nat::sockets::{News, Sockets};
 use crate::os::poller::Events;

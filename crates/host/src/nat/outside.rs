@@ -60,8 +60,9 @@ mod tests {
     use ringway_switch::PortId;
 
     use super::*;
-    use crate::nat::listeners::{Forward, Listener, Place};
+    use crate::nat::listeners::Listener;
     use crate::nat::options::NatOptions;
+    use ringway_nat::{Forward, Place};
 
     /// A guest's question for an address.
     fn discover() -> Vec<u8> {

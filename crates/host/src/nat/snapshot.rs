@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
-use ringway_nat::{FlowLook, Guest, Refusal, Station};
+use ringway_nat::{FlowLook, Forward, Guest, Refusal, Station};
 use ringway_net::Nanos;
 use ringway_switch::PortId;
 
 use crate::journal::counts::Counts;
 use crate::nat::NatPort;
-use crate::nat::listeners::Forward;
 
 /// A router's counters.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,13 +4,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ringway_nat::{Action, Client, Close, Event, Failure, FlowId, Problem, Protocol, Target};
+use ringway_nat::{
+    Action, Client, Close, Event, Failure, FlowId, Forward, Problem, Protocol, Target,
+};
 use ringway_net::{GsoType, Nanos, Packet};
 use rustix::io::Errno;
 
 use crate::nat::calls::{Skipped, Vectors};
 use crate::nat::clients::WayBack;
-use crate::nat::listeners::{Forward, Listener, Listeners, Taken};
+use crate::nat::listeners::{Listener, Listeners, Taken};
 use crate::nat::own_addresses::OwnAddresses;
 use crate::nat::resolvers::Resolvers;
 use crate::nat::socket::{Socket, errno};
@@ -355,7 +357,7 @@ mod tests {
     use std::net::{IpAddr, UdpSocket};
 
     use super::*;
-    use crate::nat::listeners::Place;
+    use ringway_nat::Place;
 
     fn asking(resolvers: &[IpAddr]) -> (Sockets, FlowId) {
         let mut sockets = Sockets::new(4, 4, Skipped::new(true)).unwrap();

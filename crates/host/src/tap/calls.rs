@@ -6,12 +6,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use io_uring::IoUring;
-use ringway_net::{HEADER_LEN, NetHeader, Packet};
+use ringway_net::{HEADER_LEN, NetHeader, Packet, TapCalls};
 use ringway_virtq::SharedSlice;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -27,54 +26,23 @@ const ROUNDS: usize = 30;
 /// Length in bytes of a packet that is read: as long as nearly all short ones are at most.
 const MEASURED_LEN: usize = 1514;
 
-/// How packets are carried to taps, or from them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TapCalls {
-    /// As measured at the start.
-    #[default]
-    Auto,
-    /// One system call per packet.
-    Plain,
-    /// With io_uring from two packets on, if there is io_uring.
-    IoUring,
+/// From how many packets on they are written at once; `None`: never.
+pub fn writes_from(calls: TapCalls) -> Option<usize> {
+    static MEASURED: OnceLock<Option<usize>> = OnceLock::new();
+    fixed_or(calls, || *MEASURED.get_or_init(|| measure_writes().unwrap_or(None)))
 }
 
-/// The text is none of `auto`, `plain` and `io_uring`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TapCallsError;
-
-impl FromStr for TapCalls {
-    type Err = TapCallsError;
-
-    fn from_str(text: &str) -> Result<Self, TapCallsError> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "plain" => Ok(Self::Plain),
-            "io_uring" => Ok(Self::IoUring),
-            _ => Err(TapCallsError),
-        }
-    }
+/// From how many packets on they are read at once; `None`: never.
+pub fn reads_from(calls: TapCalls) -> Option<usize> {
+    static MEASURED: OnceLock<Option<usize>> = OnceLock::new();
+    fixed_or(calls, || *MEASURED.get_or_init(|| measure_reads().unwrap_or(None)))
 }
 
-impl TapCalls {
-    /// From how many packets on they are written at once; `None`: never.
-    pub fn writes_from(self) -> Option<usize> {
-        static MEASURED: OnceLock<Option<usize>> = OnceLock::new();
-        self.fixed_or(|| *MEASURED.get_or_init(|| measure_writes().unwrap_or(None)))
-    }
-
-    /// From how many packets on they are read at once; `None`: never.
-    pub fn reads_from(self) -> Option<usize> {
-        static MEASURED: OnceLock<Option<usize>> = OnceLock::new();
-        self.fixed_or(|| *MEASURED.get_or_init(|| measure_reads().unwrap_or(None)))
-    }
-
-    fn fixed_or(self, measured: impl FnOnce() -> Option<usize>) -> Option<usize> {
-        match self {
-            Self::Plain => None,
-            Self::IoUring => IoUring::new(2).is_ok().then_some(2),
-            Self::Auto => measured(),
-        }
+fn fixed_or(calls: TapCalls, measured: impl FnOnce() -> Option<usize>) -> Option<usize> {
+    match calls {
+        TapCalls::Plain => None,
+        TapCalls::IoUring => IoUring::new(2).is_ok().then_some(2),
+        TapCalls::Auto => measured(),
     }
 }
 
@@ -156,10 +124,10 @@ mod tests {
     #[test]
     fn names_of_ways_are_read() {
         assert_eq!("auto".parse(), Ok(TapCalls::Auto));
-        assert_eq!("plain".parse::<TapCalls>().unwrap().writes_from(), None);
-        assert_eq!("uring".parse::<TapCalls>(), Err(TapCallsError));
-        assert_eq!(TapCalls::Plain.reads_from(), None);
-        assert!(TapCalls::Auto.reads_from().is_none_or(|from| SIZES.contains(&from)));
-        assert!(TapCalls::Auto.writes_from().is_none_or(|from| SIZES.contains(&from)));
+        assert_eq!(writes_from("plain".parse().unwrap()), None);
+        assert!("uring".parse::<TapCalls>().is_err());
+        assert_eq!(reads_from(TapCalls::Plain), None);
+        assert!(reads_from(TapCalls::Auto).is_none_or(|from| SIZES.contains(&from)));
+        assert!(writes_from(TapCalls::Auto).is_none_or(|from| SIZES.contains(&from)));
     }
 }

@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringway_net::offload::Segment;
 use ringway_net::{Counters, DropReason, GsoType, HEADER_LEN, NEEDS_CSUM, NetHeader};
-use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, Put};
+use ringway_net::{PACKET_LEN_MAX, Packet, PacketSink, Put, TapCalls};
 use ringway_virtq::SharedSlice;
 
 pub use error::TapError;
@@ -42,7 +42,7 @@ use crate::memory::pieces::gather;
 use crate::memory::scratch::Scratch;
 use crate::tap::ahead::ReadAhead;
 use crate::tap::batch::{TapBatch, drop_reason};
-use crate::tap::calls::TapCalls;
+use crate::tap::calls::writes_from;
 use crate::tap::ioctl::{PIECES_MAX, Vectors};
 use crate::tap::watch::TapWatch;
 
@@ -292,7 +292,7 @@ impl Tap {
     /// on io_uring is used, or `None`: never, as for [`set_reads`](Self::set_reads).
     pub fn set_writes(&mut self, writes: TapCalls) -> Option<usize> {
         self.flush();
-        let from = writes.writes_from();
+        let from = writes_from(writes);
         self.batch = from.and_then(|from| TapBatch::new(from).ok()).map(Box::new);
         from.filter(|_| self.batch.is_some())
     }

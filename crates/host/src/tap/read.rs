@@ -8,13 +8,13 @@ use std::io;
 use std::os::fd::AsFd;
 
 use ringway_net::{DropReason, ETHERNET_HEADER_LEN, HEADER_LEN, NetHeader};
-use ringway_net::{PACKET_LEN_MAX, Packet, PacketSource};
+use ringway_net::{PACKET_LEN_MAX, Packet, PacketSource, TapCalls};
 use ringway_virtq::SharedSlice;
 
 use super::Tap;
 use crate::memory::pieces::{copy_all, gather};
 use crate::tap::ahead::ReadAhead;
-use crate::tap::calls::TapCalls;
+use crate::tap::calls::reads_from;
 use crate::tap::ioctl::PIECES_MAX;
 use crate::tap::pending::Pending;
 
@@ -29,7 +29,7 @@ impl Tap {
     /// It was chosen before, or a packet is lent: it may lie where packets are read ahead.
     pub fn set_reads(&mut self, reads: TapCalls) -> Option<usize> {
         assert!(self.ahead.is_none() && self.pending.is_none(), "packets may wait there already");
-        let from = reads.reads_from()?;
+        let from = reads_from(reads)?;
         self.ahead = ReadAhead::new(from).ok().map(Box::new);
         self.ahead.as_ref().map(|_| from)
     }

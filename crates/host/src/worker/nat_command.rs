@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::mpsc;
 
+use ringway_nat::Forward;
 use ringway_switch::PortId;
 
 use crate::nat::NatPort;
-use crate::nat::listeners::{Forward, Listener};
+use crate::nat::listeners::Listener;
 use crate::nat::options::NatOptions;
 use crate::nat::snapshot::NatLook;
 

@@ -11,15 +11,15 @@ mod between;
 
 use std::collections::BTreeSet;
 
-use ringway_net::{GsoType, NEEDS_CSUM, NetHeader};
+use ringway_net::{GsoType, NEEDS_CSUM, NetHeader, TapCalls};
 use ringway_testkit::Rng;
 use ringway_virtq::{Areas, Format, PackedDriver, kill_after};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
+use crate::Tap;
 use crate::journal::Journal;
 use crate::journal::worker_line::WorkerLine;
-use crate::{Tap, TapCalls};
 
 /// More stores than any script makes.
 const NEVER: u64 = 1 << 40;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ringway_host::TapCalls;
 use ringway_net::PollOptions;
+use ringway_net::TapCalls;
 
 use super::error::{Origin, SpecError, Syntax};
 use super::port::LowOption;

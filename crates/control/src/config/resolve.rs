@@ -126,10 +126,10 @@ impl PortSpec {
 #[cfg(test)]
 mod tests {
     use ringway_net::{Features, MacAddress};
-    use ringway_vhost_user::Access;
 
     use super::*;
     use crate::config::flags;
+    use crate::config::port::SocketAccess;
     use crate::config::values::SOCKET_PATH_LEN_MAX;
 
     fn parse(typed: &str) -> Result<PortSpec, Vec<SpecError>> {
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn a_group_that_is_named_may_open_the_socket_unless_that_is_forbidden() {
         let access = |typed: &str| ok(typed).socket_access();
-        let group = |mode| Access { mode, user: None, group: Some(7) };
-        assert_eq!(access("v=vm:s"), Access { mode: 0o600, user: None, group: None });
+        let group = |mode| SocketAccess { mode, user: None, group: Some(7) };
+        assert_eq!(access("v=vm:s"), SocketAccess { mode: 0o600, user: None, group: None });
         assert_eq!(access("v=vm:s,socket_group=7"), group(0o660));
         assert_eq!(access("v=vm:s,socket_group=7,socket_mode=0666"), group(0o666));
         assert_eq!(access("v=vm:s,socket_user=7").user, Some(7));

@@ -3,7 +3,7 @@
 use super::options::OPTIONS;
 use super::port::PortSpec;
 use super::settings::{SETTINGS, Settings};
-use crate::control::ConfigChange;
+use crate::protocol::ConfigChange;
 
 /// What is different between the ports of a file before and now, and the settings.
 pub fn difference(

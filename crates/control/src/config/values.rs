@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringway_host::TapCalls;
+use ringway_net::TapCalls;
 use ringway_net::moderation::Policy;
 use ringway_net::{MacAddress, PollMode};
 

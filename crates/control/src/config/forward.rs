@@ -3,9 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use ringway_host::{Forward, Place};
-use ringway_nat::Protocol;
-use ringway_supervisor::wire::TAP_FDS_MAX;
+use ringway_nat::{Forward, Place, Protocol};
 
 use super::error::{Origin, SpecError};
 use super::values::SOCKET_PATH_LEN_MAX;
@@ -14,7 +12,7 @@ use super::values::SOCKET_PATH_LEN_MAX;
 const FORWARDS_MAX: u16 = 256;
 
 /// Unix sockets of one router: they travel to the data plane as queues of a tap do.
-pub const SOCKETS_MAX: usize = TAP_FDS_MAX;
+pub const SOCKETS_MAX: usize = 64;
 
 /// Ports of this machine that lead into a guest: `tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT`, or `udp:`;
 /// or a Unix socket that does: `unix:/PATH:GUEST:PORT`.

@@ -9,7 +9,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use ringway_host::PeerCredentials;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -77,7 +76,8 @@ pub fn ask_for_fds<R: DeserializeOwned>(
 
 /// The process that made a control socket, as far as the kernel says. It may be gone.
 pub fn pid(path: &Path) -> Option<u32> {
-    PeerCredentials::of(connect(path).ok()?).ok()?.pid
+    let peer = rustix::net::sockopt::socket_peercred(connect(path).ok()?).ok()?;
+    u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
 }
 
 fn exchange_for_fds(path: &Path, request: &Request, fds: &mut Vec<OwnedFd>) -> io::Result<String> {
@@ -142,7 +142,7 @@ fn parse_reply<R: DeserializeOwned>(shown: &str, line: &str) -> Result<R, Contro
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::example;
+    use super::super::examples::example;
     use super::super::{refusal, reply_line};
     use super::*;
     use std::os::unix::net::UnixListener;

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use ringway_net::moderation::Policy;
 use ringway_net::{Features, MacAddress};
 use ringway_switch::PortPolicy;
-use ringway_vhost_user::Access;
 
 use super::error::{Origin, SpecError};
 use super::labels::Labels;
@@ -35,6 +34,17 @@ pub fn needs_text(kind: &str) -> bool {
 /// What to do about a kind that does not exist.
 pub const KIND_ADVICE: &str =
     "write vm:SOCKET, vm-connect:SOCKET, tap:IFNAME, tap-fd:NUMBER or nat: after the =";
+
+/// Who may open the file of a port's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// Its permissions, at most 0777.
+    pub mode: u32,
+    /// Its owner; `None`: the one it was made with.
+    pub user: Option<u32>,
+    /// Its group; `None`: the one it was made with.
+    pub group: Option<u32>,
+}
 
 /// A port as it was written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,12 +199,12 @@ impl PortSpec {
     }
 
     /// Who may open the socket's file.
-    pub fn socket_access(&self) -> Access {
+    pub fn socket_access(&self) -> SocketAccess {
         let mode = match self.socket_group {
             Some(_) => SOCKET_MODE | GROUP_MAY_CONNECT,
             None => SOCKET_MODE,
         };
-        Access {
+        SocketAccess {
             mode: self.socket_mode.unwrap_or(mode),
             user: self.socket_user.as_ref().map(|user| user.id),
             group: self.socket_group.as_ref().map(|group| group.id),
