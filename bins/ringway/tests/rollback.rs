@@ -15,7 +15,7 @@ use common::{Ringway, wait_for};
 use ringway_net::Features;
 use ringway_supervisor::slots::{Keep, SlotRange};
 use ringway_supervisor::wire::{
-    Bytes, List, MESSAGE_LEN_MAX, Offence, Text, ToData, ToSupervisor, Versions, WIRE_VERSION,
+    Bytes, List, MESSAGE_LEN_MAX, Offence, Text, ToData, ToSupervisor, Versions, WIRE_VERSION_MIN,
 };
 use ringway_testkit::{AnyUserGuest, GuestOptions, Rng, Traffic};
 
@@ -87,7 +87,8 @@ fn be_bad() -> ! {
         rustix::net::send(&supervisor, &message.encode(), flags).expect("a supervisor");
     };
     ends_at("start");
-    let wire = Versions { first: WIRE_VERSION, last: WIRE_VERSION };
+    // As a program speaks that is older than this one.
+    let wire = Versions { first: WIRE_VERSION_MIN, last: WIRE_VERSION_MIN };
     tell(&ToSupervisor::Hello { wire, journal: Versions { first: 0, last: 9 } });
     ends_at("hello");
     let seed = name.strip_prefix("says-").and_then(|seed| seed.parse().ok());

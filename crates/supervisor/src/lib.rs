@@ -3,7 +3,8 @@
 //!
 //! The supervisor frames vhost-user ([`frame`]), hands each request over ([`wire`]) and waits for
 //! the data plane's word; the word says what to reply, and which requests to keep ([`slots`]). It
-//! never looks at a payload. The data plane decides what is kept ([`keep`]). How often a dead one
+//! never looks at a payload. What waits to be sent is in [`outbox`]. The data plane decides what is
+//! kept ([`keep`]). How often a dead one
 //! is started again, and what is blamed for a death, is [`restart`]; when one that hangs is ended,
 //! [`watch`].
 //!
@@ -13,6 +14,7 @@
 
 pub mod frame;
 pub mod keep;
+pub mod outbox;
 pub mod restart;
 pub mod slots;
 pub mod watch;

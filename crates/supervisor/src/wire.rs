@@ -6,11 +6,13 @@
 //! [`encode`](ToData::encode) makes. File descriptors travel beside the bytes; [`ToData::fds`] says
 //! how many. To the supervisor none do.
 
+mod batch;
 mod field;
 mod messages;
 
 use std::net::IpAddr;
 
+pub use batch::Batch;
 pub use field::{Bytes, List, Text, pieces};
 pub use messages::{ToData, ToSupervisor};
 use thiserror::Error;
@@ -21,8 +23,10 @@ pub const MESSAGE_LEN_MAX: usize = 64 * 1024;
 /// Most file descriptors that the kernel passes with a message.
 pub const MESSAGE_FDS_MAX: usize = 253;
 
-/// The version of this file. Another one is another protocol.
-pub const WIRE_VERSION: u16 = 1;
+/// The newest version of this file.
+pub const WIRE_VERSION: u16 = 2;
+/// The oldest one that is spoken: without [`Batch`], and all file descriptors travel.
+pub const WIRE_VERSION_MIN: u16 = 1;
 
 /// Most bytes of a port's line, and of all settings together.
 pub const SPEC_LEN_MAX: usize = 16 * 1024;
@@ -36,6 +40,9 @@ pub const PIECE_LEN_MAX: usize = 60 * 1024;
 pub const DROPS_MAX: usize = 1024;
 /// Most queues of a tap, and most Unix sockets of a router.
 pub const TAP_FDS_MAX: usize = 64;
+
+/// Most file descriptors that are told of at once.
+pub const GIVEN_MAX: usize = 12_000;
 
 /// Most stations that are told of at once.
 pub const STATIONS_MAX: usize = 1024;

@@ -81,6 +81,9 @@ fn to_data() -> impl Strategy<Value = ToData> {
         Just(ToData::Quiesce {}),
         any::<u32>().prop_map(|order| ToData::LinksDown { order }),
         Just(ToData::Replayed {}),
+        prop::collection::vec(any::<u32>(), 0..64)
+            .prop_map(|fds| ToData::Given { fds: List::new(fds).unwrap() }),
+        bytes::<PIECE_LEN_MAX>().prop_map(|parts| ToData::Batch { parts }),
         (any::<u32>(), bytes::<PIECE_LEN_MAX>())
             .prop_map(|(ask, bytes)| ToData::Ask { ask, bytes }),
     ]

@@ -12,6 +12,7 @@ mod captures;
 mod closing;
 mod departed;
 mod effects;
+mod given;
 mod kicks;
 mod learned;
 mod link;
@@ -39,7 +40,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ringway_host::{EventFd, Events, JOURNAL_LAYOUT, Poller, WorkerEvent};
-use ringway_supervisor::wire::{Text, ToData, ToSupervisor, Versions, WIRE_VERSION};
+use ringway_supervisor::wire::{
+    Text, ToData, ToSupervisor, Versions, WIRE_VERSION, WIRE_VERSION_MIN,
+};
 use ringway_switch::{AddressNews, PortId};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
@@ -47,6 +50,7 @@ use tracing::{info, warn};
 use crate::channel::Channel;
 use crate::spec_text::{self, PlaneSettings};
 use captures::Captures;
+use given::Given;
 use learned::Notes;
 use ports::Port;
 use replay::Replay;
@@ -108,6 +112,7 @@ pub struct DataPlane {
     channel: Channel,
     /// Rung when a front-end has taken away memory that a worker then touched.
     torn: &'static EventFd,
+    given: Given,
     /// Until `Go`.
     replay: Option<Replay>,
     /// Another process goes on where this one has stopped.
@@ -127,6 +132,7 @@ pub struct DataPlane {
 /// A data plane that has heard from its supervisor, and has given up what it does not need.
 pub struct Prepared {
     channel: Channel,
+    given: Given,
     settings: PlaneSettings,
     sandbox: anyhow::Result<Option<Sandbox>>,
 }
@@ -142,12 +148,17 @@ pub fn prepare() -> anyhow::Result<Prepared> {
     let _ = rustix::thread::set_name(c"ringway-plane");
     let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     let channel = Channel::over(channel);
-    let wire = Versions { first: WIRE_VERSION, last: WIRE_VERSION };
+    let wire = Versions { first: WIRE_VERSION_MIN, last: WIRE_VERSION };
     let hello = ToSupervisor::Hello { wire, journal: JOURNAL_VERSIONS };
     channel.send(&hello.encode()).context("there is no supervisor at standard input")?;
-    let first = channel.receive_with_fds(true).context("the supervisor says nothing")?;
-    let ToData::Config { settings } = ToData::decode_with(&first.bytes, first.fds.len())? else {
-        bail!("the supervisor says something else first");
+    let mut given = Given::default();
+    let settings = loop {
+        let first = channel.receive_with_fds(true).context("the supervisor says nothing")?;
+        match ToData::decode_with(&first.bytes, first.fds.len())? {
+            ToData::Given { fds } => given.add(fds.as_slice()),
+            ToData::Config { settings } => break settings,
+            _ => bail!("the supervisor says something else first"),
+        }
     };
     let settings = spec_text::read_settings(settings).context("the settings")?;
     end_at_panics(settings.sandbox);
@@ -159,7 +170,7 @@ pub fn prepare() -> anyhow::Result<Prepared> {
         ringway_host::prepare_rings(RINGS_PER_WORKER * usize::from(settings.workers));
         Sandbox::enter(settings.routers)
     });
-    Ok(Prepared { channel, settings, sandbox: sandbox.transpose() })
+    Ok(Prepared { channel, given, settings, sandbox: sandbox.transpose() })
 }
 
 /// Serves the supervisor until that ends.
@@ -167,9 +178,9 @@ pub fn prepare() -> anyhow::Result<Prepared> {
 /// # Errors
 /// The supervisor says what cannot be, or a worker has ended.
 pub fn run(prepared: Prepared) -> anyhow::Result<()> {
-    let Prepared { channel, settings, sandbox } = prepared;
+    let Prepared { channel, given, settings, sandbox } = prepared;
     let started = match sandbox {
-        Ok(sandbox) => DataPlane::start(channel, &settings, sandbox),
+        Ok(sandbox) => DataPlane::start((channel, given), &settings, sandbox),
         Err(why) => Err((channel, why.context(SANDBOX_ADVICE))),
     };
     match started {
@@ -206,7 +217,7 @@ fn ignore_signals() -> anyhow::Result<()> {
 
 impl DataPlane {
     fn start(
-        channel: Channel,
+        (channel, given): (Channel, Given),
         settings: &PlaneSettings,
         sandbox: Option<Sandbox>,
     ) -> Result<Self, (Channel, anyhow::Error)> {
@@ -220,6 +231,7 @@ impl DataPlane {
                     worker,
                     channel,
                     torn,
+                    given,
                     replay: Some(Replay::default()),
                     is_frozen: false,
                     sandbox,

@@ -1,6 +1,8 @@
 //! What the supervisor says, carried out.
 
-use ringway_supervisor::wire::{BadMessage, Bytes, Text, ToData, ToSupervisor, pieces};
+use std::os::fd::OwnedFd;
+
+use ringway_supervisor::wire::{BadMessage, Batch, Bytes, Text, ToData, ToSupervisor, pieces};
 use ringway_switch::PortId;
 use tracing::error;
 
@@ -33,6 +35,24 @@ impl DataPlane {
     fn take(&mut self, packet: Packet) -> anyhow::Result<()> {
         let Packet { bytes, fds, has_lost_fds } = packet;
         match ToData::decode_with(&bytes, fds.len())? {
+            ToData::Batch { parts } => {
+                for (message, numbers) in Batch::parts(parts.as_slice())? {
+                    let fds = self.given.take(&numbers)?;
+                    self.carry_out_message(message, fds, false)?;
+                }
+                Ok(())
+            }
+            message => self.carry_out_message(message, fds, has_lost_fds),
+        }
+    }
+
+    fn carry_out_message(
+        &mut self,
+        message: ToData,
+        fds: Vec<OwnedFd>,
+        has_lost_fds: bool,
+    ) -> anyhow::Result<()> {
+        match message {
             ToData::Config { settings } => {
                 let settings = spec_text::read_settings(settings).ok_or(BadMessage::Value)?;
                 self.worker.snoop_multicast(settings.snoop_multicast);
@@ -82,6 +102,7 @@ impl DataPlane {
             ToData::Go { is_last, positions } => {
                 self.take_positions(positions);
                 if is_last {
+                    self.given.close();
                     self.go(fds.into_iter().next());
                 }
             }
@@ -96,6 +117,8 @@ impl DataPlane {
                     self.tell(&ToSupervisor::Answer { ask, is_last, bytes });
                 }
             }
+            // They stand alone: before the settings, and around others.
+            ToData::Given { .. } | ToData::Batch { .. } => return Err(BadMessage::Value.into()),
         }
         Ok(())
     }

@@ -165,8 +165,8 @@ impl Supervisor {
     }
 
     /// What was ordered is told to the next one with everything else.
-    fn settle_orders(&mut self, orders: BTreeMap<u32, (Order, Instant)>) {
-        for (order, _) in orders.into_values() {
+    fn settle_orders(&mut self, orders: BTreeMap<u32, Order>) {
+        for order in orders.into_values() {
             match order {
                 Order::Open { port, asked } => {
                     if let Some(port) = self.ports.get_mut(&port) {

@@ -1,8 +1,10 @@
-//! What is said where no file descriptor is left: how many there may be, and how there may be more.
+//! File descriptors: those that another program gets, and what is said where none is left, or none
+//! may be sent: how many there may be, and how there may be more.
 
 use std::error::Error;
+use std::os::fd::BorrowedFd;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Resource, getrlimit};
 
 /// A failure with its causes and, where it is for want of file descriptors, what to do.
@@ -41,6 +43,40 @@ fn advice(why: Errno) -> Option<String> {
         }
         Errno::NFILE => Some("this machine has no more: allow more: sysctl fs.file-max".to_owned()),
         _ => None,
+    }
+}
+
+/// Why a message with file descriptors waits.
+pub(super) fn too_many_on_their_way() -> String {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    format!(
+        "its request waits: processes of this user have more than {limit} file descriptors in \
+         flight (sent in messages that were not received), and the limit of ringway is that \
+         many: end who does not receive them, or allow more: {UNIT} in its unit, or ulimit -Hn"
+    )
+}
+
+/// File descriptors that stay open when another program is started, while it exists. No thread but
+/// this one starts any.
+pub(super) struct Kept<'a>(Vec<BorrowedFd<'a>>);
+
+impl<'a> Kept<'a> {
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn open(fds: Vec<BorrowedFd<'a>>) -> anyhow::Result<Self> {
+        let kept = Self(fds);
+        for fd in &kept.0 {
+            fcntl_setfd(fd, fcntl_getfd(fd)? - FdFlags::CLOEXEC)?;
+        }
+        Ok(kept)
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        for fd in &self.0 {
+            let _ = fcntl_setfd(fd, FdFlags::CLOEXEC);
+        }
     }
 }
 

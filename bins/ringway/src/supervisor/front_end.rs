@@ -5,22 +5,27 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringway_foreign::UntrustedFd;
+use ringway_supervisor::outbox::Owed;
 use ringway_supervisor::restart::RequestId;
 use ringway_supervisor::slots::{Keep, Link, NotKept, SlotRange};
 use ringway_supervisor::wire::{Bytes, Flaw, Offence, SPEC_LEN_MAX, ToData};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, SocketError};
 
+use super::descriptors::too_many_on_their_way;
 use super::order::Order;
 use super::peer::Peer;
-use super::plane::{Sent, Stage};
+use super::plane::{Plane, Sent, Stage};
 use super::{Supervisor, Wake};
 
 /// Pieces of messages read before other ports get their turn.
 const PIECES_PER_TURN: usize = 64;
+
+/// Until a request whose file descriptors could not be sent is handed over again.
+const HAND_OVER_AGAIN: Duration = Duration::from_millis(20);
 
 /// The state that lasts as long as one connection.
 pub(super) struct FrontEnd {
@@ -32,8 +37,10 @@ pub(super) struct FrontEnd {
     /// The port's options when it came, for data planes.
     pub(super) spec: Bytes<SPEC_LEN_MAX>,
     pub(super) kept: Link<Arc<UntrustedFd>>,
-    /// Since when the data plane has its request.
-    pub(super) in_hand: Option<Instant>,
+    /// The data plane has its request, or will have as soon as there is room for it.
+    in_hand: bool,
+    /// Its request is not handed over before.
+    hand_over_at: Option<Instant>,
     /// Whether the poller has it.
     is_watched: bool,
 }
@@ -44,8 +51,8 @@ impl FrontEnd {
         (connection, peer): (Connection, Option<Peer>),
         spec: Bytes<SPEC_LEN_MAX>,
     ) -> Self {
-        let (kept, in_hand, is_watched) = (Link::default(), None, false);
-        Self { number, connection, peer, spec, kept, in_hand, is_watched }
+        let (kept, in_hand, hand_over_at, is_watched) = (Link::default(), false, None, false);
+        Self { number, connection, peer, spec, kept, in_hand, hand_over_at, is_watched }
     }
 
     pub(super) fn is_watched(&self) -> bool {
@@ -132,13 +139,16 @@ impl Supervisor {
 
     /// Gives the data plane the request that is outstanding, if it can take it now.
     fn hand_over(&mut self, id: PortId) {
-        let is_waiting =
-            |link: &FrontEnd| link.in_hand.is_none() && link.kept.framer.outstanding().is_some();
+        let now = Instant::now();
+        let is_waiting = |link: &FrontEnd| {
+            let is_due = link.hand_over_at.is_none_or(|at| at <= now);
+            !link.in_hand && is_due && link.kept.framer.outstanding().is_some()
+        };
         if !self.ports.get(&id).and_then(super::Port::link).is_some_and(is_waiting) {
             return;
         }
-        let is_one_by_one = self.restarts.is_suspicious(Instant::now());
-        let is_any_in_hand = self.oldest_in_hand().is_some();
+        let is_one_by_one = self.restarts.is_suspicious(now);
+        let is_any_in_hand = self.is_any_in_hand();
         if !self.planes.is_running() || is_one_by_one && is_any_in_hand {
             return;
         }
@@ -162,7 +172,7 @@ impl Supervisor {
             plane.tell(&message, fds);
         }
         if let Some(link) = self.front_end(id) {
-            link.in_hand = Some(Instant::now());
+            (link.in_hand, link.hand_over_at) = (true, None);
         }
     }
 
@@ -187,15 +197,39 @@ impl Supervisor {
         for vm in self.ports.values_mut().filter_map(|port| port.vm.as_mut()) {
             let Some(link) = &mut vm.link else { continue };
             let number = link.kept.framer.outstanding().map(|(number, _)| number);
-            in_hand.extend(link.in_hand.take().and(number).map(|number| (link.number, number)));
+            let number = number.filter(|_| std::mem::take(&mut link.in_hand));
+            in_hand.extend(number.map(|number| (link.number, number)));
         }
         in_hand
     }
 
-    /// Since when the data plane has had the request that it has had for longest.
-    pub(super) fn oldest_in_hand(&self) -> Option<Instant> {
+    /// Requests whose file descriptors could not be sent wait, and are handed over again when their
+    /// time has come.
+    pub(super) fn take_back_unsent(&mut self, now: Instant) {
+        let links = self.planes.serving().map(Plane::take_given_back).unwrap_or_default();
+        for id in links.into_iter().filter_map(|link| self.port_of(link)).collect::<Vec<_>>() {
+            let Some(link) = self.front_end(id) else { continue };
+            link.in_hand = false;
+            let is_first = link.hand_over_at.replace(now + HAND_OVER_AGAIN).is_none();
+            if is_first {
+                self.complain(id, too_many_on_their_way());
+            }
+        }
+        if self.next_handing_over().is_some_and(|at| at <= now) {
+            self.hand_over_all();
+        }
+    }
+
+    /// When such a request is handed over again.
+    pub(super) fn next_handing_over(&self) -> Option<Instant> {
         let links = self.ports.values().filter_map(super::Port::link);
-        links.filter_map(|link| link.in_hand).min()
+        let waiting = links.filter(|link| !link.in_hand && self.planes.is_running());
+        waiting.filter_map(|link| link.hand_over_at).min()
+    }
+
+    /// Whether the data plane has a request.
+    fn is_any_in_hand(&self) -> bool {
+        self.ports.values().filter_map(super::Port::link).any(|link| link.in_hand)
     }
 
     /// The data plane has carried out a request.
@@ -211,11 +245,14 @@ impl Supervisor {
     ) -> Result<(), NotKept> {
         // It may have gone meanwhile.
         let Some(id) = self.port_of(number) else { return Ok(()) };
-        let Some(link) = self.front_end(id).filter(|link| link.in_hand.is_some()) else {
+        let Some(link) = self.front_end(id).filter(|link| link.in_hand) else {
             return Err(NotKept::NotOutstanding);
         };
         let gone = link.kept.done(request, &drops, keep)?;
-        link.in_hand = None;
+        link.in_hand = false;
+        if let Some(plane) = self.planes.serving() {
+            plane.is_answered(Owed::Frame(number));
+        }
         self.store_link(id);
         let Some(link) = self.front_end(id) else { return Ok(()) };
         let sent = reply.map_or(Ok(()), |bytes| link.connection.send(&bytes));
@@ -275,6 +312,9 @@ impl Supervisor {
         let number = link.number;
         vm.last_link = Some(number);
         drop(link);
+        if let Some(plane) = self.planes.serving() {
+            plane.forget_frame(number);
+        }
         let message = |order| ToData::Unlink { order, link: number };
         if self.order_now(Order::Unlink { port: id }, message, vec![])
             && let Some(vm) = self.vm(id)
@@ -322,6 +362,6 @@ impl Supervisor {
         let owes = plane.is_none_or(|plane| {
             plane.stage != Stage::Running || !plane.orders.is_empty() || !plane.asks.is_empty()
         });
-        !owes && self.oldest_in_hand().is_none()
+        !owes && !self.is_any_in_hand()
     }
 }

@@ -1,6 +1,7 @@
 //! What data planes say.
 
-use ringway_supervisor::wire::{ToSupervisor, Versions, WIRE_VERSION};
+use ringway_supervisor::outbox::Owed;
+use ringway_supervisor::wire::{ToSupervisor, Versions, WIRE_VERSION, WIRE_VERSION_MIN};
 use ringway_switch::PortId;
 
 use super::Supervisor;
@@ -81,7 +82,7 @@ impl Supervisor {
             ToSupervisor::Answer { ask, is_last, bytes } if is_serving => {
                 let plane = self.planes.serving();
                 let asked = plane.and_then(|plane| plane.asks.get_mut(&ask));
-                let (text, _) = asked.ok_or_else(|| anyhow::anyhow!("it was not asked"))?;
+                let text = asked.ok_or_else(|| anyhow::anyhow!("it was not asked"))?;
                 text.extend(bytes.into_inner());
                 anyhow::ensure!(text.len() <= ANSWER_LEN_MAX, "a longer answer than any");
                 if is_last {
@@ -108,8 +109,11 @@ impl Supervisor {
 
     fn is_finished(&mut self, number: u32, order: u32, done: Finished) -> anyhow::Result<()> {
         let plane = self.planes.get(number);
-        let order = plane.and_then(|plane| plane.orders.remove(&order));
-        let (order, _) = order.ok_or_else(|| anyhow::anyhow!("no such order"))?;
+        let order = plane.and_then(|plane| {
+            plane.is_answered(Owed::Order(order));
+            plane.orders.remove(&order)
+        });
+        let order = order.ok_or_else(|| anyhow::anyhow!("no such order"))?;
         match done.refusal {
             _ if self.planes.is_serving(number) => self.finish(order, &done),
             Some(why) => self.plane_refuses(number, &why),
@@ -120,9 +124,13 @@ impl Supervisor {
     }
 
     fn hello(&mut self, number: u32, wire: Versions, journal: Versions) {
-        let ours = Versions { first: WIRE_VERSION, last: WIRE_VERSION };
+        let ours = Versions { first: WIRE_VERSION_MIN, last: WIRE_VERSION };
         let layout = Versions { first: Watched::LAYOUT, last: Watched::LAYOUT };
-        match ours.common(wire) {
+        let common = ours.common(wire);
+        if let Some((plane, speaks)) = self.planes.get(number).zip(common) {
+            plane.speaks = speaks;
+        }
+        match common {
             Some(_) if layout.common(journal).is_none() => {
                 let (Versions { first, last }, ours) = (journal, Watched::LAYOUT);
                 let why = format!("it knows journals of layouts {first} to {last}, and not {ours}");

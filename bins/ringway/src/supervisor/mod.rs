@@ -38,6 +38,7 @@ mod stats;
 mod system_calls;
 mod take_over;
 mod tap_port;
+mod telling;
 mod told;
 mod upgrade;
 mod vm_port;

@@ -20,7 +20,7 @@ impl Supervisor {
         (message, fds): (impl FnOnce(u32) -> ToData, Vec<Sent>),
     ) {
         *number = number.wrapping_add(1);
-        plane.orders.insert(*number, (order, std::time::Instant::now()));
+        plane.orders.insert(*number, order);
         plane.tell(&message(*number), fds);
     }
 
@@ -81,8 +81,7 @@ impl Supervisor {
             Order::Change { port, before, .. } => *port == id && before.name == name,
             _ => false,
         };
-        let mut orders = self.planes.serving()?.orders.values_mut().map(|(order, _)| order);
-        orders.find(is_it)
+        self.planes.serving()?.orders.values_mut().find(is_it)
     }
 
     /// The data plane has refused a change: everything is as before. Where another one was ordered

@@ -3,9 +3,9 @@
 //!
 //! Nothing here waits for the process.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,14 +13,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ringway_foreign::UntrustedFd;
+use ringway_supervisor::outbox::{Outbox, Owed};
 use ringway_supervisor::restart::{End, RequestId};
 use ringway_supervisor::watch::{Act, Beat, Watch};
-use ringway_supervisor::wire::{ToData, ToSupervisor};
+use ringway_supervisor::wire::{Batch, ToSupervisor};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
 };
 
+use super::descriptors::Kept;
 use super::order::Order;
 use crate::channel::Channel;
 
@@ -33,9 +35,6 @@ const ARENAS_MAX: &str = "8";
 
 /// How often is looked whether a worker that slept has stood still since.
 const LOOK_AT_WORKERS: Duration = Duration::from_secs(10);
-
-/// Until what found no room is tried again.
-const SEND_AGAIN: Duration = Duration::from_millis(1);
 
 /// Messages of a data plane taken before others get their turn.
 pub(super) const MESSAGES_PER_TURN: usize = 64;
@@ -96,7 +95,13 @@ pub(super) struct Plane {
     pid: Pid,
     pub(super) pidfd: OwnedFd,
     pub(super) channel: Channel,
-    outbox: VecDeque<(Vec<u8>, Vec<Sent>)>,
+    pub(super) outbox: Outbox<(Vec<u8>, Vec<Sent>)>,
+    /// What it was started with, by number; kept open here, so that no number means another one.
+    pub(super) given: BTreeMap<RawFd, Sent>,
+    /// While it gets all that there is: messages that go together, with what they ask for.
+    pub(super) batch: Option<(Batch, Vec<Owed>)>,
+    /// The version of what both speak.
+    pub(super) speaks: u16,
     pub(super) stage: Stage,
     pub(super) since: Instant,
     watch: Watch,
@@ -104,10 +109,10 @@ pub(super) struct Plane {
     is_hung: bool,
     /// It may open sockets for the guests of routers.
     pub(super) may_route: bool,
-    /// What it was ordered and has not done yet, and since when.
-    pub(super) orders: BTreeMap<u32, (Order, Instant)>,
-    /// What it was asked, its answer so far, and since when.
-    pub(super) asks: BTreeMap<u32, (Vec<u8>, Instant)>,
+    /// What it was ordered and has not done yet.
+    pub(super) orders: BTreeMap<u32, Order>,
+    /// What it was asked, and its answer so far.
+    pub(super) asks: BTreeMap<u32, Vec<u8>>,
     /// Positions as far as they have come.
     pub(super) export: Vec<u8>,
     /// Another one follows it already: the ports that it served when it ended, and the requests
@@ -133,9 +138,10 @@ fn command_of(program: &File) -> Command {
 }
 
 impl Plane {
-    /// Starts that program as a data plane.
-    pub(super) fn start(program: &File) -> anyhow::Result<Self> {
+    /// Starts that program as a data plane, with these file descriptors.
+    pub(super) fn start(program: &File, given: Vec<Sent>) -> anyhow::Result<Self> {
         let (channel, theirs) = Channel::pair().context("a socket to the data plane")?;
+        let kept = Kept::open(given.iter().map(AsFd::as_fd).collect())?;
         let child = command_of(program)
             .arg("data-plane")
             // Without it the C library counts processors for each of many threads, in a file.
@@ -145,7 +151,10 @@ impl Plane {
             .stdout(Stdio::null())
             .spawn()
             .context("starting the data plane")?;
-        Self::of(Pid::from_child(&child), channel, Stage::Starting)
+        drop(kept);
+        let given = given.into_iter().map(|fd| (fd.as_fd().as_raw_fd(), fd)).collect();
+        let plane = Self::of(Pid::from_child(&child), channel, Stage::Starting)?;
+        Ok(Self { given, ..plane })
     }
 
     /// One that this process has started before another program took its place; it serves.
@@ -164,7 +173,10 @@ impl Plane {
             pid,
             pidfd,
             channel,
-            outbox: VecDeque::new(),
+            outbox: Outbox::default(),
+            given: BTreeMap::new(),
+            batch: None,
+            speaks: 1,
             stage,
             since: Instant::now(),
             watch: Watch::default(),
@@ -183,11 +195,6 @@ impl Plane {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Whether all that was to be sent is sent.
-    pub(super) fn is_told(&self) -> bool {
-        self.outbox.is_empty()
-    }
-
     /// It may be told of ports and front-ends: it has those that there are.
     pub(super) fn is_loaded(&self) -> bool {
         matches!(self.stage, Stage::Loading | Stage::Ready | Stage::Going | Stage::Running)
@@ -195,30 +202,6 @@ impl Plane {
 
     pub(super) fn enters(&mut self, stage: Stage) {
         (self.stage, self.since) = (stage, Instant::now());
-    }
-
-    /// Sends it, now or when there is room.
-    pub(super) fn tell(&mut self, message: &ToData, fds: Vec<Sent>) {
-        self.outbox.push_back((message.encode(), fds));
-        self.flush();
-    }
-
-    /// Sends what waits, as far as there is room.
-    pub(super) fn flush(&mut self) {
-        while let Some((bytes, fds)) = self.outbox.front() {
-            let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-            match self.channel.try_send(bytes, &borrowed) {
-                Ok(()) => drop(self.outbox.pop_front()),
-                Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) => return,
-                // It has ended, which is noticed elsewhere.
-                Err(_) => return self.outbox.clear(),
-            }
-        }
-    }
-
-    /// When to try again to send.
-    pub(super) fn next_flush(&self) -> Option<Instant> {
-        (!self.outbox.is_empty()).then(|| Instant::now() + SEND_AGAIN)
     }
 
     /// The next message. `None`: there is none now.
@@ -244,12 +227,9 @@ impl Plane {
         }
     }
 
-    /// Looks whether it answers, and whether its workers go on; `oldest`: since when a front-end
-    /// has waited for its answer.
-    pub(super) fn look(&mut self, now: Instant, oldest: Option<Instant>, beats: &[Beat]) {
-        let orders = self.orders.values().map(|(_, since)| *since);
-        let asks = self.asks.values().map(|(_, since)| *since);
-        let oldest = orders.chain(asks).chain(oldest).min();
+    /// Looks whether it answers, and whether its workers go on.
+    pub(super) fn look(&mut self, now: Instant, beats: &[Beat]) {
+        let oldest = self.outbox.oldest();
         let beats = if self.stage == Stage::Running { beats } else { &[] };
         let (act, again) = self.watch.look(now, oldest, beats);
         self.look_at = again.into_iter().chain(Some(now + LOOK_AT_WORKERS)).min();

@@ -74,9 +74,8 @@ impl Planes {
 
     /// The first one serves all ports that could be opened.
     pub(super) fn has_begun(&mut self) -> bool {
-        let opens = |plane: &Plane| {
-            plane.orders.values().any(|(order, _)| matches!(order, Order::Open { .. }))
-        };
+        let opens =
+            |plane: &Plane| plane.orders.values().any(|order| matches!(order, Order::Open { .. }));
         let is_done =
             self.current().is_some_and(|plane| plane.stage == Stage::Running && !opens(plane));
         self.is_begun |= is_done;
@@ -156,16 +155,27 @@ impl Supervisor {
     pub(super) fn start_plane(&mut self) -> anyhow::Result<()> {
         self.start_at = None;
         let program = self.program.try_clone()?;
-        let plane = self.watched(Plane::start(&program)?)?;
-        self.planes.serving = Some(plane);
+        let plane = Plane::start(&program, self.all_descriptors())?;
+        self.planes.serving = Some(self.watched(plane)?);
         Ok(())
     }
 
     /// Starts one that is to follow.
     pub(super) fn start_next_plane(&mut self, program: &std::fs::File) -> anyhow::Result<()> {
-        let plane = self.watched(Plane::start(program)?)?;
-        self.planes.coming = Some(plane);
+        let plane = Plane::start(program, self.all_descriptors())?;
+        self.planes.coming = Some(self.watched(plane)?);
         Ok(())
+    }
+
+    /// All file descriptors that a data plane gets.
+    fn all_descriptors(&self) -> Vec<Sent> {
+        let served = self.ports.values().filter(|port| port.failure.is_none());
+        let of_ports = served.flat_map(|port| {
+            let slots = port.link().into_iter().flat_map(|link| link.kept.replay());
+            let of_front_end = slots.flat_map(|(_, frame)| frame.fds.iter().cloned());
+            port.sent().into_iter().chain(of_front_end.map(Sent::FrontEnd))
+        });
+        of_ports.chain([Sent::Own(self.journal.file().clone())]).collect()
     }
 
     fn watched(&mut self, plane: Plane) -> anyhow::Result<(u32, Plane)> {
@@ -196,7 +206,7 @@ impl Supervisor {
         let Some(mut plane) = self.planes.remove(number) else { return };
         plane.enters(Stage::Loading);
         plane.may_route = self.has_routers();
-        plane.tell(&ToData::Config { settings }, vec![]);
+        plane.begin_filling(&ToData::Config { settings });
         for (&id, port) in &mut self.ports {
             if port.failure.is_some() || port.is_leaving() {
                 continue;
@@ -222,6 +232,7 @@ impl Supervisor {
             }
         }
         plane.tell(&ToData::Replayed {}, vec![]);
+        plane.is_filled();
         let place = match is_next {
             true => &mut self.planes.coming,
             false => &mut self.planes.serving,
@@ -236,15 +247,15 @@ impl Supervisor {
             let fds = is_last.then(|| Sent::Own(journal.clone()));
             plane.tell(&ToData::Go { is_last, positions }, fds.into_iter().collect());
         }
+        plane.forget_given();
     }
 
     /// Sends what waits, notices who does not answer, starts a new one when its time has come.
     pub(super) fn look_after_planes(&mut self) {
         let now = Instant::now();
-        let oldest = self.oldest_in_hand();
         if let Some(plane) = self.planes.serving() {
             plane.flush();
-            plane.look(now, oldest, &self.journal.beats());
+            plane.look(now, &self.journal.beats());
             let is_late = plane.since + LOADED_WITHIN < now;
             if is_late && !matches!(plane.stage, Stage::Running | Stage::Ending) {
                 plane.kill();
@@ -253,6 +264,7 @@ impl Supervisor {
         if let Some(plane) = self.planes.coming() {
             plane.flush();
         }
+        self.take_back_unsent(now);
         self.look_after_upgrade(now);
         self.look_after_replacing(now);
         self.drop_links_that_waited(now);
@@ -280,6 +292,6 @@ impl Supervisor {
         let planes = [&self.planes.serving, &self.planes.coming];
         let flush = planes.into_iter().flatten().filter_map(|(_, plane)| plane.next_flush());
         let at = self.planes.current().and_then(|plane| plane.look_at);
-        flush.chain(look).chain(at).chain(self.start_at).min()
+        flush.chain(look).chain(at).chain(self.start_at).chain(self.next_handing_over()).min()
     }
 }

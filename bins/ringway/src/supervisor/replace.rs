@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
 use super::Supervisor;
 use super::control_client::ClientId;
+use super::descriptors::Kept;
 use super::record::{AskedRecord, file};
 use crate::control::refusal;
 use crate::sandbox;
@@ -225,26 +225,5 @@ impl Blocked {
 impl Drop for Blocked {
     fn drop(&mut self) {
         let _ = signals().thread_unblock();
-    }
-}
-
-/// File descriptors that stay open when another program is started, while it exists.
-struct Kept<'a>(Vec<BorrowedFd<'a>>);
-
-impl<'a> Kept<'a> {
-    fn open(fds: Vec<BorrowedFd<'a>>) -> anyhow::Result<Self> {
-        let kept = Self(fds);
-        for fd in &kept.0 {
-            fcntl_setfd(fd, fcntl_getfd(fd)? - FdFlags::CLOEXEC)?;
-        }
-        Ok(kept)
-    }
-}
-
-impl Drop for Kept<'_> {
-    fn drop(&mut self) {
-        for fd in &self.0 {
-            let _ = fcntl_setfd(fd, FdFlags::CLOEXEC);
-        }
     }
 }

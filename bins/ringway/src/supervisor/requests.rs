@@ -3,6 +3,7 @@
 use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
+use ringway_supervisor::outbox::Owed;
 use ringway_supervisor::wire::{Bytes, ToData};
 use ringway_switch::PortId;
 use serde_json::{Map, Value};
@@ -115,7 +116,7 @@ impl Supervisor {
         };
         for (&ask, question) in &self.questions {
             if let Entry::Vacant(place) = plane.asks.entry(ask) {
-                place.insert((Vec::new(), Instant::now()));
+                place.insert(Vec::new());
                 let (line, fds) = match &question.about {
                     About::Stats | About::List => (Request::Stats.to_line(), vec![]),
                     About::Line(line) | About::Log(line, _) => (line.clone(), vec![]),
@@ -131,7 +132,8 @@ impl Supervisor {
     /// The data plane has answered.
     pub(super) fn answered(&mut self, ask: u32) {
         let Some(plane) = self.planes.serving() else { return };
-        let text = plane.asks.remove(&ask).map(|(text, _)| text).unwrap_or_default();
+        plane.is_answered(Owed::Ask(ask));
+        let text = plane.asks.remove(&ask).unwrap_or_default();
         let Some(Question { client, about, .. }) = self.questions.remove(&ask) else { return };
         let impossible = |why| refusal(&[format!("the data plane says what cannot be: {why}")]);
         let reply = match about {

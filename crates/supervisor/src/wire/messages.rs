@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 
 use super::field::{Bytes, Field, List, Reader, Text};
 use super::{
-    BadMessage, DROPS_MAX, Flaw, MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, Offence, PIECE_LEN_MAX,
-    REASON_LEN_MAX, SEEN_IPS_MAX, SETTINGS_LEN_MAX, SPEC_LEN_MAX, STATIONS_MAX, SeenIp, Station,
-    TAP_FDS_MAX, Versions,
+    BadMessage, DROPS_MAX, Flaw, GIVEN_MAX, MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, Offence,
+    PIECE_LEN_MAX, REASON_LEN_MAX, SEEN_IPS_MAX, SETTINGS_LEN_MAX, SPEC_LEN_MAX, STATIONS_MAX,
+    SeenIp, Station, TAP_FDS_MAX, Versions,
 };
 use crate::frame::{FDS_MAX, FRAME_LEN_MAX};
 use crate::slots::{Keep, SLOT_LEN_MAX, SlotRange};
@@ -88,6 +88,11 @@ messages! {
     12 Ask { ask: u32, bytes: Bytes<PIECE_LEN_MAX> }
     /// That was all that there is. Answered by `Ready`.
     13 Replayed {}
+    /// File descriptors that it was started with, by their numbers: messages before `Config`. Those
+    /// that no message has named when rings start are closed.
+    14 Given { fds: List<u32, GIVEN_MAX> }
+    /// Several messages, with numbers in the place of descriptors.
+    15 Batch { parts: Bytes<PIECE_LEN_MAX> }
 }
 
 messages! {

@@ -1,0 +1,134 @@
+//! What a data plane is told: now, or as soon as that is possible.
+//!
+//! It is started with all file descriptors that there are, and told their numbers: what travels
+//! counts against a limit of the user, which others of that user may have reached. What has changed
+//! since its start travels.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use ringway_supervisor::outbox::{Lane, Owed, Sending};
+use ringway_supervisor::wire::{Batch, GIVEN_MAX, List, ToData};
+use rustix::io::Errno;
+
+use super::plane::{Plane, Sent};
+
+/// Until what could not be sent is tried again.
+const SEND_AGAIN: Duration = Duration::from_millis(1);
+
+/// The first version of what both speak that has batches.
+const HAS_BATCHES: u16 = 2;
+
+impl Plane {
+    /// Says what it was started with, and its settings; what follows goes together until
+    /// [`is_filled`](Self::is_filled).
+    pub(super) fn begin_filling(&mut self, config: &ToData) {
+        if self.speaks < HAS_BATCHES {
+            return self.tell(config, vec![]);
+        }
+        let numbers: Vec<u32> = self.given.keys().map(|number| number.unsigned_abs()).collect();
+        for some in numbers.chunks(GIVEN_MAX) {
+            let fds = List::new(some.to_vec()).unwrap_or_default();
+            self.tell(&ToData::Given { fds }, vec![]);
+        }
+        self.tell(config, vec![]);
+        self.batch = Some((Batch::default(), vec![]));
+    }
+
+    pub(super) fn is_filled(&mut self) {
+        self.send_batch();
+        self.batch = None;
+    }
+
+    /// Its rings have started: what it was started with and does not have by now is closed.
+    pub(super) fn forget_given(&mut self) {
+        self.given.clear();
+    }
+
+    /// Sends it, now or when that is possible.
+    pub(super) fn tell(&mut self, message: &ToData, fds: Vec<Sent>) {
+        let (bytes, lane) = (message.encode(), message.lane());
+        let owed: Vec<Owed> = message.owed().into_iter().collect();
+        let numbers = self.numbers_of(&fds);
+        if self.batch.is_some() {
+            for _ in 0..2 {
+                if let Some(((batch, all_owed), numbers)) =
+                    self.batch.as_mut().zip(numbers.as_ref())
+                    && batch.push(&bytes, numbers)
+                {
+                    return all_owed.extend(owed);
+                }
+                self.send_batch();
+            }
+        }
+        let mut one = Batch::default();
+        match numbers.filter(|numbers| !numbers.is_empty() && one.push(&bytes, numbers)) {
+            Some(_) => {
+                let bytes = one.take().map(|batch| batch.encode()).unwrap_or_default();
+                self.outbox.push((bytes, vec![]), lane, owed);
+            }
+            None => self.outbox.push((bytes, fds), lane, owed),
+        }
+        self.flush();
+    }
+
+    /// The numbers under which it has them, if it was started with all of them.
+    fn numbers_of(&self, fds: &[Sent]) -> Option<Vec<u32>> {
+        if self.speaks < HAS_BATCHES {
+            return None;
+        }
+        let numbers = fds.iter().map(|fd| fd.as_fd().as_raw_fd());
+        let numbers =
+            numbers.map(|number| self.given.contains_key(&number).then_some(number.unsigned_abs()));
+        numbers.collect()
+    }
+
+    fn send_batch(&mut self) {
+        let Some((batch, owed)) = &mut self.batch else { return };
+        let (batch, owed) = (batch.take(), std::mem::take(owed));
+        if let Some(batch) = batch {
+            self.outbox.push((batch.encode(), vec![]), Lane::All, owed);
+        }
+        self.flush();
+    }
+
+    /// Sends what waits, as far as that is possible.
+    pub(super) fn flush(&mut self) {
+        let channel = &self.channel;
+        self.outbox.flush(Instant::now(), |(bytes, fds)| {
+            let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            match channel.try_send(bytes, &borrowed) {
+                Ok(()) => Sending::Left,
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => Sending::NoRoom,
+                Err(Errno::TOOMANYREFS) => Sending::NoDescriptors,
+                // It has ended, which is noticed elsewhere.
+                Err(_) => Sending::Ended,
+            }
+        });
+    }
+
+    /// Front-ends whose requests could not be sent: see [`Outbox::take_given_back`].
+    pub(super) fn take_given_back(&mut self) -> Vec<u32> {
+        self.outbox.take_given_back()
+    }
+
+    /// It has answered.
+    pub(super) fn is_answered(&mut self, owed: Owed) {
+        self.outbox.is_answered(owed);
+    }
+
+    /// See [`Outbox::forget_frame`].
+    pub(super) fn forget_frame(&mut self, link: u32) {
+        self.outbox.forget_frame(link);
+    }
+
+    /// Whether all that was to be sent is sent.
+    pub(super) fn is_told(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
+    /// When to try again to send.
+    pub(super) fn next_flush(&self) -> Option<Instant> {
+        (!self.outbox.is_empty()).then(|| Instant::now() + SEND_AGAIN)
+    }
+}
