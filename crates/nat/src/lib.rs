@@ -42,6 +42,7 @@ pub use nat::{
 };
 pub use networks::{Network, NetworkError};
 pub use packet::HEAD_LEN;
+pub use reach::meant;
 pub use services::Services;
 pub use socket::{Close, Event, Failure, Problem, Read};
 pub use table::{FlowId, FlowKey, Guest, Limits, Protocol};

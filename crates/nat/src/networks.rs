@@ -16,9 +16,8 @@ impl Network {
         Self { address: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), len }
     }
 
-    pub(crate) const fn v6(high: u32, low: u16, len: u8) -> Self {
-        let bits = (high as u128) << 96 | low as u128;
-        Self { address: IpAddr::V6(Ipv6Addr::from_bits(bits)), len }
+    pub(crate) const fn v6([a, b, c, d, e, f, g, h]: [u16; 8], len: u8) -> Self {
+        Self { address: IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), len }
     }
 
     pub(crate) fn contains(self, address: IpAddr) -> bool {
