@@ -2,17 +2,29 @@
 //! are as exposed by those as by loopback, and guests reach neither unless they are allowed to.
 //!
 //! How: a socket for datagrams that is connected there gets that address as its own, or one of
-//! loopback, where it is this machine's. Nothing is sent.
+//! loopback, where it is this machine's. A network that routes give to this machine
+//! (`ip route add local`) may have another address as its source: the way there is as wide as
+//! loopback is. Nothing is sent.
+//!
+//! Limits: such a network is not known where loopback was made narrower, or the route is.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
+use ringway_nat::meant;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, connect, connect_unspec, getsockname, socket_with,
 };
 
+use crate::nat::calls::option;
+
 /// Discard; no packet goes there.
 const PORT: u16 = 9;
+
+/// How wide loopback is at least, in bytes, and nothing else: an Ethernet frame of 64 KiB has a
+/// header as well.
+const LOOPBACK_MTU_MIN: libc::c_int = 65_535;
 
 /// Asks the kernel.
 #[derive(Debug)]
@@ -25,9 +37,14 @@ impl OwnAddresses {
         Self { probes: [AddressFamily::INET, AddressFamily::INET6].map(probe) }
     }
 
-    /// Whether the address is this machine's. What cannot be found out counts as such.
+    /// Whether the address is this machine's, or one for which it stands is. What cannot be found
+    /// out counts as such.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
+        std::iter::once(address).chain(meant(address)).any(|it| self.is_own(it))
+    }
+
+    fn is_own(&self, address: IpAddr) -> bool {
         let [probe4, probe6] = &self.probes;
         let Some(probe) = (if address.is_ipv4() { probe4 } else { probe6 }) else { return true };
         // Otherwise the address that it had for the last question stays its own.
@@ -39,11 +56,25 @@ impl OwnAddresses {
                     let own = name.ip().to_canonical();
                     own == address || own.is_loopback()
                 }) || name.is_err()
+                    || is_as_wide_as_loopback(probe, address)
             }
-            // It cannot be reached at all, which the flow's own socket will say.
-            Err(_) => false,
+            Err(why) => !is_out_of_reach(why),
         }
     }
+}
+
+/// The kernel knows no way there, which the flow's own socket will say. Anything else, as that
+/// there is no port or no memory left, says nothing of the address.
+fn is_out_of_reach(why: Errno) -> bool {
+    matches!(why, Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS)
+}
+
+fn is_as_wide_as_loopback(probe: &OwnedFd, address: IpAddr) -> bool {
+    let name = match address {
+        IpAddr::V4(_) => (libc::SOL_IP, libc::IP_MTU),
+        IpAddr::V6(_) => (libc::SOL_IPV6, libc::IPV6_MTU),
+    };
+    option(probe.as_fd(), name).is_none_or(|mtu| mtu >= LOOPBACK_MTU_MIN)
 }
 
 fn probe(family: AddressFamily) -> Option<OwnedFd> {
@@ -52,6 +83,9 @@ fn probe(family: AddressFamily) -> Option<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -63,6 +97,63 @@ mod tests {
         // Documentation (RFC 5737): no machine has it.
         assert!(!own.contains("192.0.2.1".parse().unwrap()));
         assert!(own.contains("127.0.0.1".parse().unwrap()), "also behind another one");
+    }
+
+    #[test]
+    fn what_says_nothing_of_an_address_does_not_make_it_anothers() {
+        for why in [Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::ACCESS] {
+            assert!(is_out_of_reach(why), "{why}");
+        }
+        for why in [Errno::AGAIN, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM, Errno::INVAL] {
+            assert!(!is_out_of_reach(why), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_address_behind_a_translator_is_the_one_that_is_meant() {
+        let own = OwnAddresses::new();
+        assert!(own.contains("64:ff9b::127.0.0.1".parse().unwrap()));
+        assert!(own.contains("64:ff9b:1::127.0.0.1".parse().unwrap()));
+        let all4 = of_interfaces().into_iter().filter_map(|address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        });
+        for address in all4 {
+            let behind = format!("64:ff9b::{address}").parse().unwrap();
+            assert!(own.contains(behind), "{behind}");
+        }
+    }
+
+    /// In a network namespace of its own, where that may be made.
+    #[test]
+    fn a_network_that_routes_give_to_this_machine_is_its_own() {
+        let run = |words: &str| {
+            let words: Vec<&str> = words.split(' ').collect();
+            let done = Command::new("ip").args(&words).stderr(Stdio::null()).status();
+            done.is_ok_and(|status| status.success())
+        };
+        let found = thread::spawn(move || {
+            // SAFETY: this thread alone gets another network, and ends here.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 || !run("link set lo up") {
+                return None;
+            }
+            let is_made = run("link add up0 type dummy")
+                && run("addr add 192.0.2.1/24 dev up0")
+                && run("-6 addr add 2001:db8::1/64 dev up0 nodad")
+                && run("link set up0 up")
+                && run("route add default via 192.0.2.2")
+                && run("-6 route add default via 2001:db8::2")
+                && run("route add local 198.18.5.0/24 dev lo src 192.0.2.1")
+                && run("route add local 198.18.6.0/24 dev up0 src 192.0.2.1")
+                && run("-6 route add local 2001:db8:5::/64 dev lo");
+            let own = OwnAddresses::new();
+            let all = ["198.18.5.5", "198.18.6.5", "2001:db8:5::5", "198.18.7.5", "2001:db8:6::5"];
+            is_made.then(|| all.map(|address| own.contains(address.parse().unwrap())))
+        });
+        match found.join().expect("no panic") {
+            Some(found) => assert_eq!(found, [true, true, true, false, false]),
+            None => println!("skipped: no network namespace, or no dummy link, can be made here"),
+        }
     }
 
     /// Addresses of interfaces, as the kernel lists them; those of a link have no meaning without
