@@ -111,24 +111,31 @@ impl Request {
 
 impl Dhcp<'_> {
     /// The answer to what a guest sent to the server's port; `None`: silence.
-    pub(crate) fn answer(&self, bytes: &[u8], leases: &mut Leases) -> Option<Answer> {
+    /// `used`: addresses that are not free, although none has leased them.
+    pub(crate) fn answer(
+        &self,
+        bytes: &[u8],
+        leases: &mut Leases,
+        used: impl FnOnce() -> Vec<Ipv4Addr>,
+    ) -> Option<Answer> {
         let (request, packet) = Request::parse(bytes)?;
         let who = (self.port, request.mac);
+        let times = (self.now, self.end());
         let is_for_us = request.server.is_none_or(|server| server == self.plan.gateway4());
         match request.kind {
             None => {
-                let address = leases.lease(who, None, self.end(), self.now)?;
+                let address = leases.lease(who, None, times, used)?;
                 Some(self.reply(&request, &packet, None, Some(address)))
             }
             Some(Kind::Discover) => {
                 let wish = request.requested;
-                let address = leases.lease(who, wish, self.end(), self.now)?;
+                let address = leases.lease(who, wish, times, used)?;
                 let kind = if request.is_rapid { Kind::Ack } else { Kind::Offer };
                 Some(self.reply(&request, &packet, Some(kind), Some(address)))
             }
             Some(Kind::Request) if is_for_us => {
                 let wish = request.requested.unwrap_or(request.client);
-                let address = leases.lease(who, Some(wish), self.end(), self.now);
+                let address = leases.lease(who, Some(wish), times, used);
                 let address = address.filter(|address| *address == wish);
                 let kind = if address.is_some() { Kind::Ack } else { Kind::Nak };
                 Some(self.reply(&request, &packet, Some(kind), address))
@@ -318,7 +325,7 @@ mod tests {
 
         fn ask(&mut self, bytes: &[u8]) -> Option<Answer> {
             let dhcp = Dhcp { plan: &self.plan, port: "vm0", now: Nanos(5) };
-            dhcp.answer(bytes, &mut self.leases)
+            dhcp.answer(bytes, &mut self.leases, Vec::new)
         }
     }
 

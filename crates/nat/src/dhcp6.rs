@@ -6,7 +6,7 @@
 //!
 //! Limits: one address of a station; no prefixes, no relays.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ringway_net::{MacAddress, Nanos};
 
@@ -137,7 +137,13 @@ impl<'a> Request<'a> {
 
 impl Dhcp6<'_> {
     /// The answer to what a guest sent to all servers; `None`: silence.
-    pub(crate) fn answer(&self, bytes: &[u8], leases: &mut Leases) -> Option<Vec<u8>> {
+    /// `used`: IPv4 addresses that are not free, although none has leased them.
+    pub(crate) fn answer(
+        &self,
+        bytes: &[u8],
+        leases: &mut Leases,
+        used: impl FnOnce() -> Vec<Ipv4Addr>,
+    ) -> Option<Vec<u8>> {
         let request = Request::parse(bytes)?;
         let kind = self.kind_of_answer(&request)?;
         let mut out = vec![kind];
@@ -158,7 +164,8 @@ impl Dhcp6<'_> {
                 if kind == REPLY && request.kind == SOLICIT {
                     put(&mut out, RAPID, &[]);
                 }
-                self.put_associations(&mut out, &request, leases);
+                let address = self.lease(leases, used);
+                self.put_associations(&mut out, &request, address);
                 self.put_network(&mut out);
             }
         }
@@ -192,8 +199,12 @@ impl Dhcp6<'_> {
     }
 
     /// The first association gets the station's address.
-    fn put_associations(&self, out: &mut Vec<u8>, request: &Request<'_>, leases: &mut Leases) {
-        let mut address = self.lease(leases);
+    fn put_associations(
+        &self,
+        out: &mut Vec<u8>,
+        request: &Request<'_>,
+        mut address: Option<Ipv6Addr>,
+    ) {
         for association in &request.associations {
             let leased = address.take();
             let lease_s = if leased.is_some() { self.plan.lease_s } else { 0 };
@@ -213,9 +224,9 @@ impl Dhcp6<'_> {
         }
     }
 
-    fn lease(&self, leases: &mut Leases) -> Option<Ipv6Addr> {
+    fn lease(&self, leases: &mut Leases, used: impl FnOnce() -> Vec<Ipv4Addr>) -> Option<Ipv6Addr> {
         let until = self.now.plus(u64::from(self.plan.lease_s) * 1_000_000_000);
-        let leased = leases.lease(self.who, None, until, self.now)?;
+        let leased = leases.lease(self.who, None, (self.now, until), used)?;
         let may_have = leases.has6(self.who, self.now);
         self.plan.twin6(leased).filter(|_| may_have)
     }
@@ -274,7 +285,7 @@ mod tests {
 
         fn ask_bytes(&mut self, request: &[u8]) -> Option<Vec<u8>> {
             let dhcp = Dhcp6 { plan: &self.plan, who: ("vm0", MAC), now: Nanos(1) };
-            dhcp.answer(request, &mut self.leases)
+            dhcp.answer(request, &mut self.leases, Vec::new)
         }
     }
 

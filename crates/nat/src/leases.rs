@@ -41,6 +41,15 @@ pub(crate) struct Leased<'a> {
     pub until: Nanos,
 }
 
+/// Whose an address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holder<'a> {
+    None,
+    /// The stations behind this port may use it.
+    This,
+    Other(&'a str),
+}
+
 impl Lease {
     fn is_of(&self, port: &str, mac: MacAddress) -> bool {
         self.port == port && self.mac == Some(mac)
@@ -82,10 +91,13 @@ impl Leases {
         self.leases.iter().find(|lease| lease.is_of(port, mac)).map(|lease| lease.address)
     }
 
-    /// The port to which that address belongs, unless the stations behind this one may use it.
-    pub(crate) fn other_holder(&self, port: &str, address: Ipv4Addr) -> Option<&str> {
-        let lease = self.leases.iter().find(|lease| lease.address == address)?;
-        (!lease.is_behind(port)).then_some(&lease.port)
+    /// Whose that address is, as seen from this port.
+    pub(crate) fn holder(&self, port: &str, address: Ipv4Addr) -> Holder<'_> {
+        match self.leases.iter().find(|lease| lease.address == address) {
+            None => Holder::None,
+            Some(lease) if lease.is_behind(port) => Holder::This,
+            Some(lease) => Holder::Other(&lease.port),
+        }
     }
 
     /// The port's leases that hold, or all where none does any more; the oldest first.
@@ -96,23 +108,25 @@ impl Leases {
     }
 
     /// Leases an address: the one that it had, the one that it wishes, or the lowest free one.
+    /// `used`: addresses that are in use without a lease, and not free.
     ///
-    /// `None`: all are leased, or the port has [`LEASES_PER_PORT_MAX`] that hold.
+    /// `None`: none is free, or the port has [`LEASES_PER_PORT_MAX`] that hold.
     pub fn lease(
         &mut self,
         (port, mac): (&str, MacAddress),
         wish: Option<Ipv4Addr>,
-        until: Nanos,
-        now: Nanos,
+        (now, until): (Nanos, Nanos),
+        used: impl FnOnce() -> Vec<Ipv4Addr>,
     ) -> Option<Ipv4Addr> {
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
             lease.until = until;
             return Some(lease.address);
         }
-        self.make_room(port, now)?;
+        let used = used();
+        self.make_room(port, now, &used)?;
         let wish = wish.filter(|address| self.is_for_guests(*address));
-        let wish = wish.filter(|address| self.is_free(*address));
-        let address = wish.or_else(|| self.lowest_free())?;
+        let wish = wish.filter(|address| self.is_free(*address) && !used.contains(address));
+        let address = wish.or_else(|| self.lowest_free(&used))?;
         let (port, mac, without6_until) = (port.to_owned(), Some(mac), Nanos(0));
         self.leases.push(Lease { port, mac, address, since: now, until, without6_until });
         Some(address)
@@ -160,12 +174,12 @@ impl Leases {
         self.prefix.contains(address) && self.prefix.guests().contains(&number)
     }
 
-    /// Walks all leases once: a guest may ask as often as it likes.
-    fn lowest_free(&self) -> Option<Ipv4Addr> {
+    /// Walks all addresses once: a guest may ask as often as it likes.
+    fn lowest_free(&self, used: &[Ipv4Addr]) -> Option<Ipv4Addr> {
         let numbers = self.prefix.guests();
         let mut is_leased = [false; LEASES_MAX + 1];
-        for lease in &self.leases {
-            let number = lease.address.to_bits() & !self.prefix.mask().to_bits();
+        for address in self.leases.iter().map(|lease| lease.address).chain(used.iter().copied()) {
+            let number = address.to_bits() & !self.prefix.mask().to_bits();
             let place = number.checked_sub(numbers.start).and_then(|at| usize::try_from(at).ok());
             if let Some(place) = place.and_then(|at| is_leased.get_mut(at)) {
                 *place = true;
@@ -176,11 +190,11 @@ impl Leases {
     }
 
     /// `None`: nothing that may go is over.
-    fn make_room(&mut self, port: &str, now: Nanos) -> Option<()> {
+    fn make_room(&mut self, port: &str, now: Nanos, used: &[Ipv4Addr]) -> Option<()> {
         self.leases.retain(|lease| lease.mac.is_some() || lease.until > now);
         let of_port = self.leases.iter().filter(|lease| lease.port == port).count();
         let is_port_full = of_port >= LEASES_PER_PORT_MAX;
-        let is_network_full = self.leases.len() >= LEASES_MAX || self.lowest_free().is_none();
+        let is_network_full = self.leases.len() >= LEASES_MAX || self.lowest_free(used).is_none();
         if !is_port_full && !is_network_full {
             return Some(());
         }
@@ -207,7 +221,7 @@ mod tests {
 
     fn lease(leases: &mut Leases, port: &str, mac: u32, wish: Option<u8>) -> Option<u8> {
         let wish = wish.map(|last| Ipv4Addr::new(10, 0, 2, last));
-        let address = leases.lease((port, MacAddress::local(mac)), wish, LATER, NOW);
+        let address = leases.lease((port, MacAddress::local(mac)), wish, (NOW, LATER), Vec::new);
         address.map(|address| address.octets()[3])
     }
 
@@ -221,10 +235,23 @@ mod tests {
         for bad in [0, 2, 3, 14, 16, 255] {
             assert!(lease(&mut all, "d", u32::from(bad), Some(bad)).unwrap() > 16, "{bad}");
         }
-        assert_eq!(all.other_holder("a", Ipv4Addr::new(10, 0, 2, 16)), Some("b"));
-        assert_eq!(all.other_holder("b", Ipv4Addr::new(10, 0, 2, 16)), None);
+        assert_eq!(all.holder("a", Ipv4Addr::new(10, 0, 2, 16)), Holder::Other("b"));
+        assert_eq!(all.holder("b", Ipv4Addr::new(10, 0, 2, 16)), Holder::This);
+        assert_eq!(all.holder("b", Ipv4Addr::new(10, 0, 2, 99)), Holder::None);
         let first = all.behind("b", NOW).next().expect("a lease");
         assert_eq!((first.address.octets()[3], first.mac), (16, MacAddress::local(1)));
+    }
+
+    #[test]
+    fn addresses_in_use_are_not_leased() {
+        let mut all = leases();
+        let used = || [15, 16, 40].map(|last| Ipv4Addr::new(10, 0, 2, last)).to_vec();
+        let wish = Some(Ipv4Addr::new(10, 0, 2, 40));
+        let who = ("a", MacAddress::local(1));
+        let leased = all.lease(who, wish, (NOW, LATER), used);
+        assert_eq!(leased, Some(Ipv4Addr::new(10, 0, 2, 17)));
+        let again = all.lease(who, None, (NOW, LATER), || vec![Ipv4Addr::new(10, 0, 2, 17)]);
+        assert_eq!(again, leased, "its own");
     }
 
     #[test]
@@ -236,7 +263,7 @@ mod tests {
         }
         assert_eq!(lease(&mut all, "a", 8, None), None);
         let mac = MacAddress::local(8);
-        let again = all.lease(("a", mac), None, Nanos(3000), Nanos(2000));
+        let again = all.lease(("a", mac), None, (Nanos(2000), Nanos(3000)), Vec::new);
         assert_eq!(again, Some(Ipv4Addr::new(10, 0, 2, 16)), "its oldest is over");
     }
 
@@ -251,14 +278,14 @@ mod tests {
         assert_eq!(lease(&mut all, "b", 2, Some(15)), Some(16));
         let after = NOW.plus(DECLINED_NS);
         let wish = Some(Ipv4Addr::new(10, 0, 2, 15));
-        assert_eq!(all.lease(("c", mac), wish, after, after), wish);
+        assert_eq!(all.lease(("c", mac), wish, (after, after), Vec::new), wish);
     }
 
     #[test]
     fn a_port_that_declines_everything_takes_no_address_of_others() {
         let mut all = leases();
         let leased = |all: &mut Leases, mac: u32, now: Nanos| {
-            all.lease(("a", MacAddress::local(mac)), None, now.plus(1), now)
+            all.lease(("a", MacAddress::local(mac)), None, (now, now.plus(1)), Vec::new)
         };
         for mac in 0..300 {
             leased(&mut all, mac, NOW);
@@ -275,6 +302,7 @@ mod tests {
             assert!(lease(&mut all, &format!("port{mac}"), mac, None).is_some());
         }
         assert_eq!(lease(&mut all, "one more", 300, None), None);
-        assert!(all.lease(("one more", MacAddress::local(1)), None, LATER, LATER).is_some());
+        let more = all.lease(("one more", MacAddress::local(1)), None, (LATER, LATER), Vec::new);
+        assert!(more.is_some());
     }
 }

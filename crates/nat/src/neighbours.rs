@@ -61,6 +61,15 @@ pub(crate) fn arp(plan: &Plan, bytes: &[u8]) -> Option<Vec<u8>> {
     Some(frame::ethernet(stations, frame::TYPE_ARP, &bytes))
 }
 
+/// The address that the sender of an ARP packet says that it has; `None`: it has none yet.
+pub(crate) fn sender(bytes: &[u8]) -> Option<Ipv4Addr> {
+    let packet = ArpPacket::new_checked(bytes).ok()?;
+    let ArpRepr::EthernetIpv4 { source_protocol_addr, .. } = ArpRepr::parse(&packet).ok()? else {
+        return None;
+    };
+    Some(source_protocol_addr).filter(|address| !address.is_unspecified())
+}
+
 /// Who sent a message of neighbour discovery.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {

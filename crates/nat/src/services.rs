@@ -1,6 +1,6 @@
 //! What the router answers itself: address resolution, leases, advertisements, its own echo.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringway_net::{MacAddress, Nanos};
 
@@ -58,8 +58,14 @@ impl Services {
     }
 
     /// The frame that answers this one, which is whole and from a guest behind that port; `None`:
-    /// there is no answer.
-    pub fn answer(&mut self, port: &str, bytes: &[u8], now: Nanos) -> Option<Vec<u8>> {
+    /// there is no answer. `used`: IPv4 addresses that are not free, although none has leased them.
+    pub fn answer(
+        &mut self,
+        port: &str,
+        bytes: &[u8],
+        now: Nanos,
+        used: impl FnOnce() -> Vec<Ipv4Addr>,
+    ) -> Option<Vec<u8>> {
         let frame = Frame::parse(bytes, bytes.len())?;
         if !frame.source.is_station() {
             return None;
@@ -68,8 +74,8 @@ impl Services {
             Carried::Arp(packet) => neighbours::arp(&self.plan, packet),
             Carried::Ip(ip) if ip.part.is_some() || !ip.is_all_here() => None,
             Carried::Ip(ip) => match ip.protocol {
-                UDP if ip.to.is_ipv4() => self.dhcp(port, &ip, now),
-                UDP => self.dhcp6((port, frame.source), &ip, now),
+                UDP if ip.to.is_ipv4() => self.dhcp(port, &ip, now, used),
+                UDP => self.dhcp6((port, frame.source), &ip, now, used),
                 ICMP => self.echo4(frame.source, &ip),
                 ICMPV6 => self.icmp6(frame.source, &ip),
                 _ => None,
@@ -97,7 +103,13 @@ impl Services {
         }
     }
 
-    fn dhcp(&mut self, port: &str, ip: &Ip<'_>, now: Nanos) -> Option<Vec<u8>> {
+    fn dhcp(
+        &mut self,
+        port: &str,
+        ip: &Ip<'_>,
+        now: Nanos,
+        used: impl FnOnce() -> Vec<Ipv4Addr>,
+    ) -> Option<Vec<u8>> {
         let IpAddr::V4(to) = ip.to else { return None };
         let is_to_us = to.is_broadcast() || to == self.plan.gateway4();
         if !is_to_us || word(ip.payload, 2)? != DHCP_SERVER_PORT {
@@ -105,13 +117,19 @@ impl Services {
         }
         let request = ip.payload.get(UDP_HEADER_LEN..usize::from(word(ip.payload, 4)?))?;
         let dhcp = Dhcp { plan: &self.plan, port, now };
-        let answer = dhcp.answer(request, &mut self.leases)?;
+        let answer = dhcp.answer(request, &mut self.leases, used)?;
         let stations = Stations { from: self.plan.mac(), to: answer.to_mac };
         let from = (self.plan.gateway4(), DHCP_SERVER_PORT).into();
         Some(frame::udp(stations, from, (answer.to, DHCP_CLIENT_PORT).into(), &answer.bytes))
     }
 
-    fn dhcp6(&mut self, who: (&str, MacAddress), ip: &Ip<'_>, now: Nanos) -> Option<Vec<u8>> {
+    fn dhcp6(
+        &mut self,
+        who: (&str, MacAddress),
+        ip: &Ip<'_>,
+        now: Nanos,
+        used: impl FnOnce() -> Vec<Ipv4Addr>,
+    ) -> Option<Vec<u8>> {
         let IpAddr::V6(from) = ip.from else { return None };
         let is_asked = self.plan.prefix6.is_some() && is_for_servers6(ip);
         if !is_asked || !from.is_unicast_link_local() {
@@ -119,7 +137,7 @@ impl Services {
         }
         let request = ip.payload.get(UDP_HEADER_LEN..usize::from(word(ip.payload, 4)?))?;
         let dhcp = Dhcp6 { plan: &self.plan, who, now };
-        let answer = dhcp.answer(request, &mut self.leases)?;
+        let answer = dhcp.answer(request, &mut self.leases, used)?;
         let stations = Stations { from: self.plan.mac(), to: who.1 };
         let server = (Plan::GATEWAY_LINK_LOCAL, DHCP6_SERVER_PORT).into();
         Some(frame::udp(stations, server, (from, DHCP6_CLIENT_PORT).into(), &answer))
@@ -176,12 +194,12 @@ mod tests {
 
     #[test]
     fn the_gateway_answers_an_echo() {
-        let reply = services().answer("vm0", &echo([10, 0, 2, 2]), Nanos(1)).unwrap();
+        let reply = services().answer("vm0", &echo([10, 0, 2, 2]), Nanos(1), Vec::new).unwrap();
         let stations = Stations { from: Plan::default().mac(), to: GUEST };
         let message = [&[0, 0, 0, 0, 1, 2, 0, 3][..], &[7; 1000]].concat();
         let addresses = ([10, 0, 2, 2].into(), [10, 0, 2, 15].into());
         assert_eq!(reply, frame::icmp4(stations, addresses, message));
-        assert_eq!(services().answer("vm0", &echo([10, 0, 2, 4]), Nanos(1)), None);
+        assert_eq!(services().answer("vm0", &echo([10, 0, 2, 4]), Nanos(1), Vec::new), None);
     }
 
     #[test]
@@ -192,7 +210,7 @@ mod tests {
         let stations = Stations { from: GUEST, to: services.plan.mac() };
         let message = vec![128, 0, 0, 0, 1, 2, 0, 3, 9];
         let request = frame::icmp6(stations, (guest, ours), message);
-        let reply = services.answer("vm0", &request, Nanos(1)).unwrap();
+        let reply = services.answer("vm0", &request, Nanos(1), Vec::new).unwrap();
         let back = Stations { from: services.plan.mac(), to: GUEST };
         let message = vec![129, 0, 0, 0, 1, 2, 0, 3, 9];
         assert_eq!(reply, frame::icmp6(back, (ours, guest), message));
@@ -207,7 +225,7 @@ mod tests {
         let stations = Stations { from: GUEST, to: MacAddress::BROADCAST };
         let (from, to) = (([0, 0, 0, 0], 68).into(), ([255; 4], 67).into());
         let request = frame::udp(stations, from, to, &dhcp);
-        let offer = services().answer("vm0", &request, Nanos(1)).unwrap();
+        let offer = services().answer("vm0", &request, Nanos(1), Vec::new).unwrap();
         let parsed = Frame::parse(&offer, offer.len()).unwrap();
         assert_eq!((parsed.destination, &offer[58..62]), (GUEST, &[10, 0, 2, 15][..]));
         let Carried::Ip(ip) = parsed.carried else { panic!("no IP") };
@@ -233,7 +251,7 @@ mod tests {
             if first != 0x60 && len > 34 && len % 2 == 0 {
                 bytes[16..18].copy_from_slice(&frame::low_word(len - 14).to_be_bytes());
             }
-            services().answer("vm0", &bytes, Nanos(1));
+            services().answer("vm0", &bytes, Nanos(1), Vec::new);
         }
     }
 }

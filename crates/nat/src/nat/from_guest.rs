@@ -4,11 +4,13 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ringway_net::{MacAddress, Nanos};
 
+use super::sources::used_by_others;
 use super::{Nat, State};
 use crate::actions::{Action, Actions};
 use crate::emit::lone_segment;
 use crate::errors::error;
 use crate::frame::{ICMP, ICMPV6, Stations, TCP, UDP, UDP_HEADER_LEN};
+use crate::neighbours;
 use crate::packet::{Carried, Frame, Ip, array, word};
 use crate::socket::Problem;
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
@@ -144,6 +146,13 @@ impl Nat {
     /// The router answers it itself. A guest that asks for a lease may name an address that
     /// another one has by now: it is told so.
     fn for_us(&mut self, packet: FromGuest<'_>, frame: &Frame<'_>, now: Nanos) -> Verdict {
+        if let Carried::Arp(bytes) = &frame.carried
+            && let Some(address) = neighbours::sender(bytes)
+            && self.is_for_guests(address.into())
+            && !self.is_of_another(packet.guest, address.into(), now)
+        {
+            self.learn(packet.guest, (address.into(), frame.source), now);
+        }
         if let Carried::Ip(ip) = &frame.carried {
             if ip.protocol != UDP && self.is_of_another(packet.guest, ip.from, now) {
                 return Verdict::Refused(Refusal::SpoofedSource);
@@ -159,9 +168,10 @@ impl Nat {
             return Verdict::Refused(Refusal::Malformed);
         }
         let Some(bytes) = packet.head.get(..len) else { return Verdict::Whole };
-        let guest = self.guests.get(usize::from(packet.guest.0)).and_then(Option::as_ref);
-        if let Some(guest) = guest
-            && let Some(frame) = self.services.answer(&guest.name, bytes, now)
+        let (guests, table, held_ns) = (&self.guests, &self.table, self.held_ns());
+        let used = || used_by_others((guests, table), packet.guest, held_ns, now);
+        if let Some(guest) = guests.get(usize::from(packet.guest.0)).and_then(Option::as_ref)
+            && let Some(frame) = self.services.answer(&guest.name, bytes, now, used)
         {
             self.reply_in_parts(packet.guest, frame);
         }
@@ -178,7 +188,7 @@ impl Nat {
         let target = array::<16>(ip.payload, TARGET_AT).filter(|_| is_trial);
         let address = target.map_or(from, Ipv6Addr::from);
         if self.is_for_guests(address.into()) && !self.is_of_another(guest, address.into(), now) {
-            self.learn(guest, (address, mac), now);
+            self.learn(guest, (address.into(), mac), now);
         }
     }
 
@@ -224,9 +234,7 @@ impl Nat {
         if !is_right {
             return Err(Refusal::SpoofedSource);
         }
-        if let IpAddr::V6(from) = from {
-            self.learn(incoming.guest, (from, incoming.mac), incoming.now);
-        }
+        self.learn(incoming.guest, (from, incoming.mac), incoming.now);
         Ok(())
     }
 

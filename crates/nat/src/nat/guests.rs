@@ -1,7 +1,7 @@
 //! What the router remembers of a port that guests are behind.
 
 use std::collections::VecDeque;
-use std::net::Ipv6Addr;
+use std::net::IpAddr;
 
 use ringway_net::{MacAddress, Nanos};
 
@@ -11,7 +11,8 @@ use crate::table::{Limits, Rate};
 /// Most frames that wait for one guest besides those of its flows; more are dropped.
 pub const REPLIES_MAX: usize = 32;
 
-/// Most IPv6 addresses of one guest that are remembered; the one that was used longest ago goes.
+/// Most addresses of one guest and family that are remembered; the one that was used longest ago
+/// goes.
 const ADDRESSES_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -23,16 +24,16 @@ pub(super) struct GuestState {
     pub connecting: u32,
     new_flows: Rate,
     errors: Rate,
-    /// IPv6 addresses that it has used, the last one first.
-    addresses6: Vec<Address6>,
+    /// Addresses that it has used, the last one first.
+    seen: Vec<Seen>,
 }
 
-/// An IPv6 address of a guest, with the station that has used it last, and when.
+/// An address of a guest, with the station that has used it last, and when.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Address6 {
-    pub address: Ipv6Addr,
+pub(super) struct Seen {
+    pub address: IpAddr,
     pub mac: MacAddress,
-    used: Nanos,
+    pub used: Nanos,
 }
 
 impl GuestState {
@@ -44,7 +45,7 @@ impl GuestState {
             connecting: 0,
             new_flows: Rate::new(limits.new_flows_per_second),
             errors: Rate::new(limits.errors_per_second),
-            addresses6: Vec::with_capacity(ADDRESSES_MAX),
+            seen: Vec::with_capacity(2 * ADDRESSES_MAX),
         }
     }
 
@@ -62,39 +63,37 @@ impl GuestState {
     }
 
     /// It has used that address, which is one of its network and no other guest's.
-    pub fn learn(&mut self, address: Ipv6Addr, mac: MacAddress, used: Nanos) {
-        let known = &mut self.addresses6;
-        let now = Address6 { address, mac, used };
-        match known.iter().position(|known| known.address == address) {
-            Some(place) => {
-                known[..=place].rotate_right(1);
-                known[0] = now;
-            }
-            None => {
-                known.truncate(ADDRESSES_MAX - 1);
-                known.insert(0, now);
-            }
+    pub fn learn(&mut self, address: IpAddr, mac: MacAddress, used: Nanos) {
+        let known = &mut self.seen;
+        let now = Seen { address, mac, used };
+        if let Some(place) = known.iter().position(|known| known.address == address) {
+            known[..=place].rotate_right(1);
+            known[0] = now;
+            return;
         }
+        let is_like = |it: &Seen| it.address.is_ipv4() == address.is_ipv4();
+        if known.iter().filter(|it| is_like(it)).count() == ADDRESSES_MAX
+            && let Some(oldest) = known.iter().rposition(is_like)
+        {
+            known.remove(oldest);
+        }
+        known.insert(0, now);
     }
 
     /// Another guest has it now.
-    pub fn forget(&mut self, address: Ipv6Addr) {
-        self.addresses6.retain(|known| known.address != address);
+    pub fn forget(&mut self, address: IpAddr) {
+        self.seen.retain(|known| known.address != address);
     }
 
     /// When it has used that address last, if it has.
-    pub fn used(&self, address: Ipv6Addr) -> Option<Nanos> {
-        let known = self.addresses6.iter().find(|known| known.address == address);
+    pub fn used(&self, address: IpAddr) -> Option<Nanos> {
+        let known = self.seen.iter().find(|known| known.address == address);
         known.map(|known| known.used)
     }
 
-    pub fn addresses6(&self) -> impl Iterator<Item = Ipv6Addr> {
-        self.stations6().iter().map(|known| known.address)
-    }
-
-    /// The same, with the station that has used each last.
-    pub fn stations6(&self) -> &[Address6] {
-        &self.addresses6
+    /// The addresses that it has used, with the station that has used each last.
+    pub fn seen(&self) -> &[Seen] {
+        &self.seen
     }
 
     /// Whether it may have one more flow now.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ringway_net::{MacAddress, Nanos};
 
-use super::guests::Address6;
+use super::guests::Seen;
 use super::{Nat, State};
 use crate::table::{FlowId, FlowKey, Guest};
 
@@ -30,7 +30,7 @@ pub struct Station {
     pub port: String,
     /// Its MAC address.
     pub mac: MacAddress,
-    /// The address leased to it, and those of IPv6 that it was seen to use.
+    /// The address leased to it, and those that it was seen to use.
     pub addresses: Vec<IpAddr>,
     /// How long it has had its lease; `None`: it has none.
     pub leased_ns: Option<u64>,
@@ -62,10 +62,11 @@ impl Nat {
         });
         let mut all: Vec<Station> = leases.collect();
         for guest in self.guests.iter().flatten() {
-            for Address6 { address, mac, .. } in guest.stations6().iter().copied() {
+            for Seen { address, mac, .. } in guest.seen().iter().copied() {
                 let is_it = |it: &&mut Station| it.port == guest.name && it.mac == mac;
-                let (address, port) = (IpAddr::V6(address), guest.name.clone());
+                let port = guest.name.clone();
                 match all.iter_mut().find(is_it) {
+                    Some(station) if station.addresses.contains(&address) => {}
                     Some(station) => station.addresses.push(address),
                     None => {
                         all.push(Station { port, mac, addresses: vec![address], leased_ns: None })

@@ -26,7 +26,8 @@ impl Known<'_> {
     fn addresses_of(&self, guest: &GuestState) -> impl Iterator<Item = IpAddr> {
         let leases = self.leases.behind(&guest.name, self.now);
         let leased = leases.map(|lease| IpAddr::V4(lease.address));
-        leased.chain(guest.addresses6().map(IpAddr::V6))
+        let seen = guest.seen().iter().map(|seen| seen.address);
+        leased.chain(seen.filter(IpAddr::is_ipv6))
     }
 }
 
@@ -81,7 +82,7 @@ impl Addresses for Known<'_> {
         let leased = leases.find(|(_, leased)| IpAddr::V4(*leased) == address);
         let has = |guest: &&GuestState| match address {
             IpAddr::V4(_) => false,
-            IpAddr::V6(address) => guest.addresses6().any(|known| known == address),
+            IpAddr::V6(_) => guest.used(address).is_some(),
         };
         let learned = || self.guests.iter().flatten().find(has).map(|guest| guest.name.as_str());
         let name = leased.map(|(port, _)| port).or_else(learned)?;

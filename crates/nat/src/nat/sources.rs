@@ -1,13 +1,15 @@
 //! Which source addresses are a guest's own: the first guest that has an address keeps it. It has
-//! those of its leases, of both families, and those of IPv6 that it uses, as long as a lease holds
-//! after the last packet from there.
+//! those of its leases, of both families, and those that it uses, as long as a lease holds after
+//! the last packet from there.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use ringway_net::{MacAddress, Nanos};
 
-use super::Nat;
-use crate::table::Guest;
+use super::guests::{GuestState, Seen};
+use super::{Nat, State};
+use crate::leases::Holder;
+use crate::table::{Guest, Table};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -21,38 +23,36 @@ impl Nat {
 
     /// Whether another guest has that address.
     pub(super) fn is_of_another(&self, guest: Guest, address: IpAddr, now: Nanos) -> bool {
-        let IpAddr::V6(address) = address else {
-            return self.is_leased_to_another(guest, address);
+        let leased = match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(address) => self.plan().twin4(address),
         };
-        let twin = self.plan().twin4(address);
-        if twin.is_some_and(|twin| self.is_leased_to_another(guest, twin.into())) {
-            return true;
-        }
         let own = self.guests.get(usize::from(guest.0)).and_then(Option::as_ref);
+        let name = own.map_or("", |own| &own.name);
+        let leases = self.services.leases();
+        match leased.map_or(Holder::None, |leased| leases.holder(name, leased)) {
+            Holder::This if address.is_ipv4() => return false,
+            // That of a port that is gone is only kept for it.
+            Holder::Other(name) if self.guests.iter().flatten().any(|it| it.name == name) => {
+                return true;
+            }
+            Holder::Other(_) | Holder::This | Holder::None => {}
+        }
         // Each address is one guest's at most.
         if own.is_some_and(|own| own.used(address).is_some()) {
             return false;
         }
-        let held_ns = u64::from(self.plan().lease_s) * NS_PER_S;
         let mut used = self.guests.iter().flatten().filter_map(|other| other.used(address));
-        used.any(|used| now.since(used) < held_ns)
+        used.any(|used| now.since(used) < self.held_ns())
     }
 
-    fn is_leased_to_another(&self, guest: Guest, address: IpAddr) -> bool {
-        let IpAddr::V4(address) = address else { return false };
-        let name = self.name_of(guest).unwrap_or_default();
-        let holder = self.services.leases().other_holder(name, address);
-        // That of a port that is gone is only kept for it.
-        holder.is_some_and(|holder| self.guests.iter().flatten().any(|it| it.name == holder))
+    /// How long an address is a guest's that was seen to use it.
+    pub(super) fn held_ns(&self) -> u64 {
+        u64::from(self.plan().lease_s) * NS_PER_S
     }
 
     /// The guest has used that address, which is no other guest's any more.
-    pub(super) fn learn(
-        &mut self,
-        guest: Guest,
-        (address, mac): (Ipv6Addr, MacAddress),
-        now: Nanos,
-    ) {
+    pub(super) fn learn(&mut self, guest: Guest, (address, mac): (IpAddr, MacAddress), now: Nanos) {
         let Some(own) = self.guest_mut(guest) else { return };
         if own.used(address).is_none() {
             self.guests.iter_mut().flatten().for_each(|other| other.forget(address));
@@ -61,4 +61,25 @@ impl Nat {
             own.learn(address, mac, now);
         }
     }
+}
+
+/// IPv4 addresses that others than this guest have used not longer ago than that, or have flows
+/// from: none of them is leased.
+pub(super) fn used_by_others(
+    (guests, table): (&[Option<GuestState>], &Table<State>),
+    guest: Guest,
+    held_ns: u64,
+    now: Nanos,
+) -> Vec<Ipv4Addr> {
+    let others = (0..).map(Guest).zip(guests).filter(|(number, _)| *number != guest);
+    let others = others.filter_map(|(number, other)| Some((number, other.as_ref()?)));
+    let is_held = |it: &&Seen| now.since(it.used) < held_ns;
+    let seen = others.clone().flat_map(|(_, other)| other.seen()).filter(is_held);
+    let flows = others.flat_map(|(number, _)| table.of_guest(number));
+    let all = seen.map(|it| it.address).chain(flows.map(|(_, entry)| entry.key.from.ip()));
+    let of_ipv4 = |address| match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    };
+    all.filter_map(of_ipv4).collect()
 }

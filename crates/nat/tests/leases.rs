@@ -1,0 +1,97 @@
+//! Who is leased which address, where others use addresses without a lease.
+
+mod lab;
+
+use lab::packets::{REMOTE, dhcp, packet, udp};
+use lab::{GUEST, Lab, MAC};
+use ringway_nat::{Guest, Refusal, Verdict};
+use ringway_net::MacAddress;
+
+const OTHER: Guest = Guest(4);
+const DISCOVER: u8 = 1;
+const REQUEST: u8 = 3;
+
+fn two_guests() -> Lab {
+    let mut lab = Lab::scripted();
+    lab.nat.add_guest(OTHER, "vm1");
+    lab
+}
+
+/// The addresses leased behind a port.
+fn leased(lab: &Lab, port: &str) -> Vec<[u8; 4]> {
+    let all = lab.nat.services().leases().all();
+    all.filter(|(behind, _)| *behind == port).map(|(_, address)| address.octets()).collect()
+}
+
+/// The same packet from another address.
+fn from(address: [u8; 4], mut frame: Vec<u8>) -> Vec<u8> {
+    frame[26..30].copy_from_slice(&address);
+    frame
+}
+
+#[test]
+fn an_address_that_another_guest_uses_is_not_leased() {
+    let mut lab = two_guests();
+    let datagram = from([10, 0, 2, 50], packet(REMOTE, 17, &udp(4000, 7, b"x")));
+    lab.send(&datagram);
+    lab.sender = OTHER;
+    for number in 50..58u8 {
+        lab.send(&dhcp(REQUEST, u16::from(number), Some([10, 0, 2, number])));
+    }
+    assert!(!leased(&lab, "vm1").contains(&[10, 0, 2, 50]), "{:?}", leased(&lab, "vm1"));
+    assert_eq!(leased(&lab, "vm1")[1], [10, 0, 2, 51]);
+    lab.sender = GUEST;
+    lab.send(&datagram);
+    assert_eq!(lab.verdicts.last(), Some(&Verdict::Done), "it is the first one's as before");
+    assert_eq!(lab.host.one().datagrams_out.len(), 2);
+    lab.sender = OTHER;
+    lab.send(&datagram);
+    assert_eq!(lab.verdicts.last(), Some(&Verdict::Refused(Refusal::SpoofedSource)));
+}
+
+#[test]
+fn an_address_is_free_again_an_hour_after_it_was_used_or_when_its_port_goes() {
+    for goes in [false, true] {
+        let mut lab = two_guests();
+        lab.send(&from([10, 0, 2, 50], packet(REMOTE, 17, &udp(4000, 7, b"x"))));
+        if goes {
+            let mut actions = ringway_nat::Actions::new();
+            while lab.nat.remove_guest(GUEST, &mut actions) {
+                let _ = actions.drain();
+            }
+        } else {
+            lab.now = lab.now.plus(3_601_000_000_000);
+            lab.step();
+        }
+        lab.sender = OTHER;
+        lab.send(&dhcp(REQUEST, 1, Some([10, 0, 2, 50])));
+        assert_eq!(leased(&lab, "vm1"), [[10, 0, 2, 50]], "{goes}");
+    }
+}
+
+/// More addresses than are remembered: those of flows are known all the same.
+#[test]
+fn addresses_with_flows_are_not_leased() {
+    let mut lab = two_guests();
+    for number in 15..45 {
+        lab.send(&from([10, 0, 2, number], packet(REMOTE, 17, &udp(4000, 7, b"x"))));
+    }
+    lab.sender = OTHER;
+    lab.send(&dhcp(DISCOVER, 1, Some([10, 0, 2, 16])));
+    assert_eq!(leased(&lab, "vm1"), [[10, 0, 2, 45]]);
+}
+
+#[test]
+fn who_says_by_arp_that_it_has_an_address_uses_it() {
+    let mut lab = two_guests();
+    let mut arp = [&[0xff; 6][..], &MAC, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &MAC].concat();
+    arp.extend([10, 0, 2, 15, 0, 0, 0, 0, 0, 0, 10, 0, 2, 99]);
+    arp.resize(60, 0);
+    lab.send(&arp);
+    let stations = lab.nat.stations(lab.now);
+    let station = stations.iter().find(|it| it.mac == MacAddress(MAC)).expect("it was seen");
+    assert_eq!(station.addresses, [std::net::IpAddr::from([10, 0, 2, 15])]);
+    lab.sender = OTHER;
+    lab.send(&dhcp(DISCOVER, 1, None));
+    assert_eq!(leased(&lab, "vm1"), [[10, 0, 2, 16]]);
+}
