@@ -54,6 +54,8 @@ pub enum Failure {
     Unreachable(Problem),
     /// The host has no socket or no memory for it.
     NoRoom,
+    /// The host has no port left for it.
+    NoPort,
 }
 
 /// News of a socket.

@@ -113,6 +113,8 @@ pub(crate) struct Entry<T> {
     pub from_guest: u64,
     pub to_guest: u64,
     pub state: T,
+    /// Its socket was opened once more, in the place of another flow's.
+    pub is_second_try: bool,
     is_ready: bool,
 }
 
@@ -199,8 +201,16 @@ impl<T> Table<T> {
         let index = self.free.pop()?;
         self.by_key.insert(key, index);
         let slot = &mut self.slots[index as usize];
-        let (from_guest, to_guest, is_ready) = (0, 0, false);
-        slot.entry = Some(Entry { key, mac, used: now, from_guest, to_guest, state, is_ready });
+        slot.entry = Some(Entry {
+            key,
+            mac,
+            used: now,
+            from_guest: 0,
+            to_guest: 0,
+            state,
+            is_second_try: false,
+            is_ready: false,
+        });
         let id = FlowId { index, generation: slot.generation };
         self.members[usize::from(key.guest.0)].push(id);
         Some(id)

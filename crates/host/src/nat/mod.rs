@@ -34,7 +34,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ringway_nat::{
-    Action, Actions, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Refusal,
+    Action, Actions, Event, Failure, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Refusal,
 };
 use ringway_nat::{Forward, Verdict, WHOLE_LEN_MAX};
 use ringway_net::{
@@ -225,12 +225,16 @@ impl NatPort {
     fn carry_out(&mut self, actions: &mut Actions, packet: Option<&Packet<'_>>) {
         let mut news = std::mem::take(&mut self.news);
         for action in actions.drain() {
-            self.sockets.carry_out(action, packet, self.now, &mut news);
-            if let Action::Open { flow, .. } = action {
-                self.limit_buffers(flow);
-            }
+            self.carry_out_one(action, packet, &mut news);
         }
         self.tell(news);
+    }
+
+    fn carry_out_one(&mut self, action: Action, packet: Option<&Packet<'_>>, news: &mut News) {
+        self.sockets.carry_out(action, packet, self.now, news);
+        if let Action::Open { flow, .. } = action {
+            self.limit_buffers(flow);
+        }
     }
 
     /// A guest with many connections gets less of the kernel's memory for each new one.
@@ -247,9 +251,12 @@ impl NatPort {
         let mut actions = Actions::new();
         let mut at = 0;
         while let Some((flow, event)) = news.get(at).copied() {
+            if event == Event::Failed(Failure::NoPort) {
+                self.refused[Refusal::NoPort as usize] += 1;
+            }
             self.nat.on_socket(flow, event, self.now, &mut actions);
             for action in actions.drain() {
-                self.sockets.carry_out(action, None, self.now, &mut news);
+                self.carry_out_one(action, None, &mut news);
             }
             at += 1;
         }
@@ -275,7 +282,7 @@ fn drop_reason(why: Refusal) -> DropReason {
         Refusal::NotForUs => DropReason::Filtered,
         Refusal::SpoofedSource => DropReason::SpoofedIp,
         Refusal::FlowRate => DropReason::RateLimit,
-        Refusal::FlowLimit => DropReason::NoRoom,
+        Refusal::FlowLimit | Refusal::NoPort => DropReason::NoRoom,
         Refusal::Denied | Refusal::Hops | Refusal::NoFlow => DropReason::NoRoute,
     }
 }

@@ -368,9 +368,9 @@ pub(crate) fn failure(why: Errno) -> Failure {
         Errno::HOSTUNREACH => Failure::Unreachable(Problem::HostUnreachable),
         Errno::ACCESS | Errno::PERM => Failure::Unreachable(Problem::Prohibited),
         Errno::TIMEDOUT => Failure::TimedOut,
-        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL => {
-            Failure::NoRoom
-        }
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Failure::NoRoom,
+        // The last one of sockets for datagrams.
+        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE | Errno::AGAIN => Failure::NoPort,
         _ => Failure::Reset,
     }
 }

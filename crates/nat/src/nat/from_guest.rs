@@ -67,11 +67,13 @@ pub enum Refusal {
     FlowLimit,
     /// It belongs to no flow.
     NoFlow,
+    /// The host has no port left for a new flow.
+    NoPort,
 }
 
 impl Refusal {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Malformed,
         Self::NotForUs,
         Self::SpoofedSource,
@@ -81,6 +83,7 @@ impl Refusal {
         Self::FlowRate,
         Self::FlowLimit,
         Self::NoFlow,
+        Self::NoPort,
     ];
 
     /// The name used in statistics.
@@ -95,6 +98,7 @@ impl Refusal {
             Self::FlowRate => "flow_rate",
             Self::FlowLimit => "flow_limit",
             Self::NoFlow => "no_flow",
+            Self::NoPort => "no_port",
         }
     }
 }

@@ -171,25 +171,29 @@ impl Nat {
 
     /// Where a flow to that address goes; guests are told where they must not go.
     fn target(&mut self, incoming: &Incoming<'_>, key: &FlowKey) -> Result<Target, Refusal> {
+        if let Some(to) = self.way(key) {
+            return Ok(to);
+        }
+        if reach(self.plan(), key.to.ip()) == Reach::Denied {
+            self.refuse(incoming, Problem::Prohibited);
+        }
+        Err(Refusal::Denied)
+    }
+
+    /// Where a flow goes; `None`: it must not go there.
+    pub(super) fn way(&self, key: &FlowKey) -> Option<Target> {
         let plan = self.plan();
         if is_at(&self.resolver(), key.to) && key.protocol != Protocol::Echo {
-            return Ok(Target::Resolver);
+            return Some(Target::Resolver);
         }
         if plan.host == Some(key.to.ip()) && key.protocol != Protocol::Echo {
             let loopback = match key.to {
                 SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
                 SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
             };
-            return Ok(Target::Loopback(SocketAddr::new(loopback, key.to.port())));
+            return Some(Target::Loopback(SocketAddr::new(loopback, key.to.port())));
         }
-        match reach(plan, key.to.ip()) {
-            Reach::Allowed => Ok(Target::Address(key.to)),
-            Reach::Many => Err(Refusal::Denied),
-            Reach::Denied => {
-                self.refuse(incoming, Problem::Prohibited);
-                Err(Refusal::Denied)
-            }
-        }
+        (reach(plan, key.to.ip()) == Reach::Allowed).then_some(Target::Address(key.to))
     }
 
     /// A first sequence number that other guests cannot guess (RFC 6528).

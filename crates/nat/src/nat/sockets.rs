@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use ringway_net::Nanos;
 
 use super::{Nat, State};
-use crate::actions::Actions;
+use crate::actions::{Action, Actions};
 use crate::errors::{error, quote};
 use crate::frame::{ICMP, ICMPV6, Stations, TCP, UDP};
 use crate::reach::{Reach, reach};
 use crate::socket::{Close, Event, Failure, Problem};
-use crate::table::{FlowId, Protocol};
+use crate::table::{FlowId, FlowKey, Guest, Protocol};
 use crate::tcp::{Phase, Todo};
 
 impl Nat {
@@ -24,6 +24,12 @@ impl Nat {
             }
             // The guest tries again.
             (Some(true), Event::Failed(Failure::NoRoom)) => self.end(flow, Close::Reset, actions),
+            (Some(true) | None, Event::Failed(Failure::NoPort))
+                if self.tries_again(flow, actions) => {}
+            (None, Event::Failed(Failure::NoPort)) => {
+                self.report(flow, None, Problem::PortUnreachable, now);
+                self.end(flow, Close::Gracefully, actions);
+            }
             (Some(was_connecting), event) => {
                 let todo = self.tcp_event(flow, event, now);
                 self.note_connecting(flow, was_connecting);
@@ -33,6 +39,39 @@ impl Nat {
             (None, Event::Failed(_)) => self.end(flow, Close::Gracefully, actions),
             (None, _) => {}
         }
+    }
+
+    /// The host has no port left for that flow: the guest that has most flows like it gives one up
+    /// for it. `false`: not this time.
+    fn tries_again(&mut self, flow: FlowId, actions: &mut Actions) -> bool {
+        let Some(entry) = self.table.entry_mut(flow) else { return false };
+        let key = entry.key;
+        if std::mem::replace(&mut entry.is_second_try, true) {
+            return false;
+        }
+        // Connections to one place have a port each, datagrams have one anyway.
+        let is_alike = |id: FlowId, it: &FlowKey| {
+            let is_near = it.protocol != Protocol::Tcp || it.to == key.to;
+            it.protocol == key.protocol && is_near && id != flow
+        };
+        let count = |guest: &Guest| {
+            let flows = self.table.of_guest(*guest);
+            flows.filter(|(id, entry)| is_alike(*id, &entry.key)).count()
+        };
+        let most = (0..self.limits.guests).map(Guest).max_by_key(count);
+        let own = count(&key.guest);
+        let giver = most.filter(|most| count(most) > own + 1);
+        // Of its own datagrams a guest gives up the oldest ones.
+        let own = Some(key.guest).filter(|_| key.protocol != Protocol::Tcp);
+        let Some(guest) = giver.or(own) else { return false };
+        let flows = self.table.of_guest(guest);
+        let alike = flows.filter(|(id, entry)| is_alike(*id, &entry.key));
+        let oldest = alike.min_by_key(|(_, entry)| entry.used).map(|(id, _)| id);
+        let (Some(oldest), Some(to)) = (oldest, self.way(&key)) else { return false };
+        // A port is free at once only where no end is waited for.
+        self.end(oldest, Close::Reset, actions);
+        actions.push(Action::Open { flow, protocol: key.protocol, to });
+        true
     }
 
     /// `None`: not a connection.

@@ -31,6 +31,8 @@ pub struct Fake {
     buffer: VecDeque<u8>,
     pub reads: bool,
     is_blocked: bool,
+    /// It could not be opened.
+    pub failed: bool,
     pub shutdown: bool,
     pub closed: Option<Close>,
     pub datagrams_in: VecDeque<Vec<u8>>,
@@ -52,6 +54,7 @@ impl Fake {
             buffer: VecDeque::new(),
             reads: true,
             is_blocked: false,
+            failed: false,
             shutdown: false,
             closed: None,
             datagrams_in: VecDeque::new(),
@@ -146,12 +149,15 @@ impl Host {
         match action {
             Action::Open { flow, protocol, to } => {
                 let old = self.fakes.insert(flow.to_u64(), Fake::new(flow, protocol, to));
-                assert!(old.is_none());
+                assert!(old.is_none_or(|old| old.failed), "one socket of a flow at a time");
                 let room = u32::try_from(capacity).unwrap();
                 match self.answer {
                     _ if protocol != Protocol::Tcp => {}
                     Answer::Connects => self.pending.push((flow, Event::Connected { room })),
-                    Answer::Fails(why) => self.pending.push((flow, Event::Failed(why))),
+                    Answer::Fails(why) => {
+                        self.open(flow).failed = true;
+                        self.pending.push((flow, Event::Failed(why)));
+                    }
                     Answer::Silence => {}
                 }
                 None

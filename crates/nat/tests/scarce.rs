@@ -1,0 +1,66 @@
+//! What guests get where the host has too little.
+
+mod lab;
+
+use lab::host::Answer;
+use lab::packets::{REMOTE, packet, tcp, udp};
+use lab::{GUEST, Lab};
+use ringway_nat::{Close, Event, Failure, Guest};
+
+const OTHER: Guest = Guest(4);
+const SYN: u8 = 2;
+const RST_ACK: u8 = 20;
+
+fn from_16(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[29] = 16;
+    frame
+}
+
+fn syn(port: u16, to: u16) -> Vec<u8> {
+    packet(REMOTE, 6, &tcp((port, to), (1000, 0), SYN, &[&[], &[]]))
+}
+
+/// Ports are scarce for each place: the guest that has most of them there gives one up.
+#[test]
+fn a_guest_without_a_port_gets_one_of_the_guest_that_has_most() {
+    let mut lab = Lab::scripted();
+    lab.nat.add_guest(OTHER, "vm1");
+    for port in 0..30 {
+        lab.send(&syn(4000 + port, 80));
+    }
+    for port in 0..40 {
+        lab.send(&syn(5000 + port, 81));
+    }
+    lab.step();
+    lab.host.answer = Answer::Fails(Failure::NoPort);
+    lab.sender = OTHER;
+    lab.send(&from_16(syn(6000, 80)));
+    // The second try succeeds.
+    lab.host.answer = Answer::Connects;
+    lab.step();
+    lab.step();
+    let closed: Vec<_> = lab.host.fakes.values().filter(|it| it.closed.is_some()).collect();
+    assert_eq!(closed.len(), 1);
+    assert_eq!(closed[0].closed, Some(Close::Reset), "its port is free at once");
+    assert!(format!("{:?}", closed[0].to).contains(":80"), "one to the same place");
+    assert_eq!((lab.nat.flows_of(GUEST), lab.nat.flows_of(OTHER)), (69, 1));
+    let answered = lab.frames_for(OTHER);
+    assert!(answered.iter().all(|frame| frame[47] & 4 == 0), "no reset");
+}
+
+#[test]
+fn where_no_guest_has_more_it_is_told_at_once() {
+    let mut lab = Lab::scripted();
+    lab.host.answer = Answer::Fails(Failure::NoPort);
+    lab.send(&syn(4000, 80));
+    lab.step();
+    assert_eq!((lab.seen.len(), lab.seen[0][47]), (1, RST_ACK));
+    lab.seen.clear();
+    lab.host.answer = Answer::Connects;
+    lab.send(&packet(REMOTE, 17, &udp(4000, 7, b"x")));
+    let flow = lab.host.fakes.values().last().expect("a socket").flow;
+    lab.tell(flow, Event::Failed(Failure::NoPort));
+    lab.step();
+    assert_eq!(lab.seen[0][34..36], [3, 3], "port unreachable");
+    assert_eq!(lab.nat.flows_of(GUEST), 0);
+}
