@@ -1,14 +1,15 @@
-//! What guests get where the host has too little.
+//! What guests get where the host has too little, or has just begun anew.
 
 mod lab;
 
 use lab::host::Answer;
-use lab::packets::{REMOTE, packet, tcp, udp};
+use lab::packets::{REMOTE, packet, segment, tcp, udp};
 use lab::{GUEST, Lab};
 use ringway_nat::{Close, Event, Failure, Guest};
 
 const OTHER: Guest = Guest(4);
 const SYN: u8 = 2;
+const ACK: u8 = 16;
 const RST_ACK: u8 = 20;
 
 fn from_16(mut frame: Vec<u8>) -> Vec<u8> {
@@ -18,6 +19,39 @@ fn from_16(mut frame: Vec<u8>) -> Vec<u8> {
 
 fn syn(port: u16, to: u16) -> Vec<u8> {
     packet(REMOTE, 6, &tcp((port, to), (1000, 0), SYN, &[&[], &[]]))
+}
+
+#[test]
+fn connections_of_a_router_before_are_reset_at_once_however_many() {
+    for (is_second, golden) in [(false, 200..300), (true, 1000..1001)] {
+        let mut lab = Lab::scripted();
+        if is_second {
+            lab.nat.reset_freely_until(lab.now.plus(60_000_000_000));
+        }
+        for port in 0..1000 {
+            lab.send(&packet(REMOTE, 6, &tcp((4000 + port, 80), (1, 7), ACK, &[&[], b"data"])));
+            if port % 32 == 0 {
+                lab.step();
+            }
+        }
+        for _ in 0..20 {
+            lab.step();
+        }
+        assert!(golden.contains(&lab.seen.len()), "{is_second}: {}", lab.seen.len());
+    }
+}
+
+#[test]
+fn that_is_over_after_a_minute_and_does_not_hold_for_new_connections() {
+    let mut lab = Lab::scripted();
+    lab.nat.reset_freely_until(lab.now.plus(60_000_000_000));
+    lab.host.answer = Answer::Fails(Failure::Reset);
+    lab.now = lab.now.plus(60_000_000_000);
+    for _ in 0..300 {
+        lab.send(&segment(1, 7, ACK, &[], b"data"));
+        lab.step();
+    }
+    assert!(lab.seen.len() < 250, "{}", lab.seen.len());
 }
 
 /// Ports are scarce for each place: the guest that has most of them there gives one up.

@@ -78,16 +78,16 @@ fn options(port: &Port) -> NatOptions {
 }
 
 impl DataPlane {
-    /// Opens a router.
+    /// Opens a router; `follows`: another data plane had guests before.
     ///
     /// # Errors
     /// The operating system refuses something.
-    pub(super) fn attach_nat(&mut self, id: PortId) -> anyhow::Result<()> {
+    pub(super) fn attach_nat(&mut self, id: PortId, follows: bool) -> anyhow::Result<()> {
         let Some(port) = self.ports.get_mut(&id) else { return Ok(()) };
         let passed = std::mem::take(&mut port.nat.passed);
         let (name, is_up, options) = (port.spec.name.clone(), port.spec.is_link_up, options(port));
         let wanted = port.spec.nat.forwards.clone();
-        self.start_nat(id, options.clone())?;
+        self.start_nat(id, options.clone(), follows)?;
         if !is_up {
             self.worker.set_link(id, false);
         }
@@ -219,8 +219,11 @@ impl DataPlane {
 
 impl DataPlane {
     /// The first worker has the router.
-    fn start_nat(&self, port: PortId, options: NatOptions) -> anyhow::Result<()> {
-        let nat = Box::new(NatPort::new(options).context("a router")?);
+    fn start_nat(&self, port: PortId, options: NatOptions, follows: bool) -> anyhow::Result<()> {
+        let mut nat = Box::new(NatPort::new(options).context("a router")?);
+        if follows {
+            nat.succeeds();
+        }
         if !nat.peeks_at_offsets() {
             let port = self.name(port);
             info!(port, "no SO_PEEK_OFF for TCP (Linux 6.11 has it): guests receive slower");

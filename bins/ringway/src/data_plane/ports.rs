@@ -117,7 +117,7 @@ impl DataPlane {
             port.nat.take_sockets(fds);
             match &mut self.replay {
                 Some(replay) => replay.routers.push(id),
-                None => self.attach_nat(id)?,
+                None => self.attach_nat(id, false)?,
             }
             return Ok(());
         }

@@ -87,6 +87,7 @@ impl DataPlane {
         let positions: Positions = serde_json::from_slice(&replay.positions).unwrap_or_default();
         self.restore_stands(&positions);
         // What receives comes first: a packet to a port that does not run yet is dropped.
+        let follows = !replay.starts.is_empty();
         let (receiving, sending) =
             replay.starts.into_iter().partition(|start| self.is_receiving(start));
         self.start_all_at_last(receiving, &positions);
@@ -96,7 +97,7 @@ impl DataPlane {
             }
         }
         for id in replay.routers {
-            if let Err(why) = self.attach_nat(id) {
+            if let Err(why) = self.attach_nat(id, follows) {
                 self.complain(id, format_args!("the router cannot be opened: {why:#}"));
             }
         }

@@ -76,7 +76,12 @@ pub struct NatPort {
     pub(crate) to_nat: Counters,
     pub(crate) from_nat: Counters,
     refused: [u64; Refusal::ALL.len()],
+    /// Another process had a router here.
+    is_successor: bool,
 }
+
+/// How long connections that another process had are reset without a limit, in nanoseconds.
+const RESET_FREELY_NS: u64 = 60_000_000_000;
 
 impl NatPort {
     /// A router without guests.
@@ -110,7 +115,20 @@ impl NatPort {
             to_nat: Counters::default(),
             from_nat: Counters::default(),
             refused: [0; Refusal::ALL.len()],
+            is_successor: false,
         })
+    }
+
+    /// Another process had a router here: its connections are reset as soon as they show.
+    pub fn succeeds(&mut self) {
+        self.is_successor = true;
+    }
+
+    /// It is visited from now on.
+    pub(crate) fn begin_at(&mut self, now: Nanos) {
+        if self.is_successor {
+            self.nat.reset_freely_until(now.plus(RESET_FREELY_NS));
+        }
     }
 
     /// Whether this kernel can peek at an offset. If not, each read copies again what is on the way

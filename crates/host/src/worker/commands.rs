@@ -218,7 +218,8 @@ impl Worker {
 
     fn attach_nat(&mut self, id: PortId, nat: Option<Box<NatPort>>) -> io::Result<()> {
         self.ports.place_pairs(id, 1, self.peers.worker_index());
-        if let Some(nat) = nat {
+        if let Some(mut nat) = nat {
+            nat.begin_at(now());
             self.poller.add(nat.as_fd(), PollToken::Readable(id).token())?;
             self.ports.add_router(id, nat);
             self.schedule.ready.add(id);

@@ -284,6 +284,8 @@ impl Nat {
 
     /// RFC 9293 §3.10.7.1.
     fn refuse_segment(&mut self, incoming: &Incoming<'_>, key: &FlowKey, segment: &Segment) {
+        let is_free = !segment.has(SYN) && incoming.now < self.reset_freely_until;
+        let most = self.limits.flows_per_guest as usize;
         let gateway = self.plan().mac();
         let head = if segment.has(ACK) {
             Head { seq: segment.ack, ack: Seq(0), flags: RST, window: 0, scale: None }
@@ -295,7 +297,11 @@ impl Nat {
             return;
         };
         let (ends, macs) = ((key.to, key.from), (gateway, incoming.mac));
-        guest.refuse(incoming.now, || Some(lone_segment(ends, macs, &head)));
+        let reset = || lone_segment(ends, macs, &head);
+        if is_free {
+            return guest.reply_up_to(most, reset());
+        }
+        guest.refuse(incoming.now, || Some(reset()));
     }
 
     pub(super) fn refuse_syn(

@@ -50,7 +50,12 @@ impl GuestState {
     }
 
     pub fn reply(&mut self, frame: Vec<u8>) {
-        if self.replies.len() < REPLIES_MAX {
+        self.reply_up_to(REPLIES_MAX, frame);
+    }
+
+    /// The same where more may wait.
+    pub fn reply_up_to(&mut self, most: usize, frame: Vec<u8>) {
+        if self.replies.len() < most {
             self.replies.push_back(frame);
         }
     }

@@ -62,6 +62,8 @@ pub struct Nat {
     assembled: Option<Vec<u8>>,
     /// How many datagrams were cut, from a number that others do not know.
     cut_count: u32,
+    /// Until when connections that are not known are reset without a limit.
+    reset_freely_until: Nanos,
 }
 
 impl Nat {
@@ -86,7 +88,14 @@ impl Nat {
             parts_until: None,
             assembled: None,
             cut_count,
+            reset_freely_until: Nanos(0),
         }
+    }
+
+    /// This router goes on for another one, whose connections have ended with it: until then each
+    /// is reset at its first segment, however many there are.
+    pub fn reset_freely_until(&mut self, at: Nanos) {
+        self.reset_freely_until = at;
     }
 
     /// The addresses, and what guests are told.
