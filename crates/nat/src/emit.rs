@@ -27,8 +27,6 @@ pub struct Source {
     pub len_max: u32,
     /// Most bytes of one message; a longer one goes to the guest in parts.
     pub one_len_max: u32,
-    /// How many of them go to [`Emit::first_bytes`]; the rest goes behind the head.
-    pub first_len: usize,
 }
 
 /// What the frame is in its flow.
@@ -74,8 +72,7 @@ impl Emit {
         emit.put(&tcp_header(&key, &head, options_len));
         emit.put(&options[..options_len]);
         if let Outgoing::Data { offset, len_max } = outgoing {
-            emit.source =
-                Some(Source { peek_at: Some(offset), len_max, one_len_max: len_max, first_len: 0 });
+            emit.source = Some(Source { peek_at: Some(offset), len_max, one_len_max: len_max });
         }
         emit
     }
@@ -89,17 +86,15 @@ impl Emit {
         takes_several: bool,
     ) -> Self {
         let mut emit = Self::new(flow, key, stations, Content::Datagram);
-        let (ahead, first_len) = if key.protocol == Protocol::Echo {
-            emit.put(&[0; ICMP_HEADER_LEN]);
-            (0, ICMP_HEADER_LEN)
-        } else {
+        let mut ahead = 0;
+        if key.protocol != Protocol::Echo {
             let ports = [key.to.port().to_be_bytes(), key.from.port().to_be_bytes()].concat();
             emit.put(&ports);
             emit.put(&[0; 4]);
-            (8, 0)
-        };
+            ahead = 8;
+        }
         let (len_max, one_len_max) = (max - ahead, one_max - ahead);
-        emit.source = Some(Source { peek_at: None, len_max, one_len_max, first_len });
+        emit.source = Some(Source { peek_at: None, len_max, one_len_max });
         emit.takes_several = takes_several;
         emit
     }
@@ -150,31 +145,25 @@ impl Emit {
         &self.bytes[..self.len]
     }
 
-    /// Where the first bytes go that are read from the socket, if [`Source::first_len`] says so.
-    pub fn first_bytes(&mut self) -> &mut [u8] {
-        let len = self.source.map_or(0, |source| source.first_len);
-        &mut self.bytes[self.len - len..self.len]
-    }
-
     pub(crate) fn guest(&self) -> Guest {
         self.key.guest
     }
 
     /// The whole frame with that message, however long, and a complete checksum.
-    pub(crate) fn whole(&self, message: &[u8]) -> Vec<u8> {
+    /// `None`: so few bytes cannot be one.
+    pub(crate) fn whole(&self, message: &[u8]) -> Option<Vec<u8>> {
         let [to, from] = [0, 6].map(|at| MacAddress(array(&self.bytes, at).unwrap_or_default()));
         let (stations, key) = (Stations { from, to }, &self.key);
         if key.protocol != Protocol::Echo {
-            return udp(stations, key.to, key.from, message);
+            return Some(udp(stations, key.to, key.from, message));
         }
         let mut message = message.to_vec();
-        if let Some(identifier) = message.get_mut(4..6) {
-            identifier.copy_from_slice(&key.from.port().to_be_bytes());
-        }
-        match (key.to.ip(), key.from.ip()) {
+        let header = message.first_chunk_mut::<ICMP_HEADER_LEN>()?;
+        header[4..6].copy_from_slice(&key.from.port().to_be_bytes());
+        Some(match (key.to.ip(), key.from.ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => icmp4(stations, (from, to), message),
             (from, to) => icmp6(stations, (to_ipv6(from), to_ipv6(to)), message),
-        }
+        })
     }
 
     /// What was read is several datagrams of `len` bytes, of which the last may be shorter.
@@ -182,10 +171,14 @@ impl Emit {
         self.segment_len = Some(len).filter(|len| *len > 0);
     }
 
-    /// Whether a message of `read` bytes cannot be one frame for the guest: it, or one datagram of
-    /// several in it, is too long, or the guest does not take several.
+    /// Whether a message of `read` bytes cannot be put behind the head: it, or one datagram of
+    /// several in it, is too long, or the guest does not take several. Echoes have the checksum in
+    /// front of what it is about, and where a policy has a say in packets none is left to their
+    /// receivers: they are made as a whole.
     pub fn must_be_cut(&self, read: u32) -> bool {
-        self.is_longer(read) || self.segment_len.is_some() && !self.takes_several
+        self.key.protocol == Protocol::Echo
+            || self.is_longer(read)
+            || self.segment_len.is_some() && !self.takes_several
     }
 
     /// Whether a message of `read` bytes, or one datagram of several in it, is longer than a packet
@@ -203,11 +196,9 @@ impl Emit {
     /// Completes the head for `read` bytes, and makes the virtio-net header for the guest.
     ///
     /// The checksum is left to the receiver, or completed for one that does not accept that.
-    /// `None`: so few bytes cannot be a message.
+    /// `None`: an echo, which [`Nat::cut`](crate::Nat::cut) makes.
     pub fn finish(&mut self, read: u32) -> Option<NetHeader> {
-        let at = self.transport_at();
-        let first_len = self.source.map_or(0, |source| source.first_len);
-        let behind = (read as usize).checked_sub(first_len)?;
+        let (at, behind) = (self.transport_at(), read as usize);
         let transport_len = self.len - at + behind;
         self.finish_ip(transport_len);
         let (csum_offset, sum) = match self.key.protocol {
@@ -216,11 +207,7 @@ impl Emit {
                 self.bytes[at + 4..at + 6].copy_from_slice(&low_word(transport_len).to_be_bytes());
                 (6, self.pseudo(transport_len))
             }
-            Protocol::Echo => {
-                self.bytes[at + 4..at + 6].copy_from_slice(&self.key.from.port().to_be_bytes());
-                let is_ipv4 = self.key.from.is_ipv4();
-                (2, if is_ipv4 { Sum::default() } else { self.pseudo(transport_len) })
-            }
+            Protocol::Echo => return None,
         };
         let field = at + csum_offset;
         self.bytes[field..field + 2].copy_from_slice(&sum.fold().to_be_bytes());

@@ -39,8 +39,40 @@ impl Guest {
     }
 
     fn send(&mut self, header: &NetHeader, to: [u8; 6], packet: &[u8]) {
-        let frame = [&to[..], &self.nic.mac(), &[8, 0], packet].concat();
+        let kind = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
+        let frame = [&to[..], &self.nic.mac(), &kind, packet].concat();
         let _ = self.nic.send_with(header, &frame).expect("a good device");
+    }
+
+    /// The address that is leased to it.
+    pub fn address(&self) -> [u8; 4] {
+        self.address
+    }
+
+    /// Sends to a place behind the router.
+    pub fn send_to(&mut self, to: [u8; 4], protocol: u8, payload: &[u8]) {
+        let packet = packet([self.address, to], protocol, payload);
+        self.send(&NetHeader::default(), GATEWAY, &packet);
+        self.nic.flush();
+    }
+
+    /// The same in IPv6, from that address.
+    pub fn send_to6(&mut self, ends: [std::net::Ipv6Addr; 2], protocol: u8, payload: &[u8]) {
+        let [high, low] = u16::try_from(payload.len()).expect("short").to_be_bytes();
+        let mut packet = vec![0x60, 0, 0, 0, high, low, protocol, 64];
+        packet.extend(ends.map(|end| end.octets()).as_flattened());
+        packet.extend(payload);
+        self.send(&NetHeader::default(), GATEWAY, &packet);
+        self.nic.flush();
+    }
+
+    /// The first frame that is right, from its Ethernet header on.
+    #[track_caller]
+    pub fn receive_frame(&mut self, is_it: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        wait_for("a frame", || {
+            let (_, frame) = self.nic.receive().expect("a good device")?;
+            is_it(&frame).then_some(frame)
+        })
     }
 
     /// Sends to the router's address.

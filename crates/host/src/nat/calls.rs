@@ -93,6 +93,7 @@ impl Vectors {
     }
 
     /// Adds private memory, which must stay until the call.
+    #[cfg(test)]
     pub(crate) fn add_own(&mut self, bytes: &mut [u8]) -> &mut Self {
         if !bytes.is_empty() {
             self.pieces.push(vector(bytes.as_mut_ptr(), bytes.len()));
@@ -186,17 +187,11 @@ impl Vectors {
         Ok((received, if is_told { control.segment_len() } else { 0 }))
     }
 
-    /// Puts together the first `len` bytes of the message that was received last: `first`, the
-    /// pieces behind their first `skip` bytes, and what did not fit.
-    pub(crate) fn gather(
-        &mut self,
-        (first, pieces): (&[u8], &[SharedSlice]),
-        mut skip: usize,
-        len: usize,
-    ) {
+    /// Puts together the first `len` bytes of the message that was received last: the pieces behind
+    /// their first `skip` bytes, and what did not fit.
+    pub(crate) fn gather(&mut self, pieces: &[SharedSlice], mut skip: usize, len: usize) {
         let message = &mut self.gathered;
         message.clear();
-        message.extend(first);
         let end = len - self.overflow_len;
         for piece in pieces {
             let (_, rest) = piece.split_at(skip.min(piece.len()));

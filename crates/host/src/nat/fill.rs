@@ -74,10 +74,9 @@ fn fill_queue<Q: DeviceQueue>(
         Ok(read) => return Filled::Read(read, 0),
         Err(why) => return Filled::Failed(why),
     };
-    let first_len = emit.source.map_or(0, |source| source.first_len);
     let Some(header) = emit.finish(read) else { return Filled::Read(Read::TooLong, 0) };
     write(pieces, emit.head());
-    let len = head_len + read - u32::try_from(first_len).unwrap_or(0);
+    let len = head_len + read;
     if control_state.wants(&to_guest.reserved(&header, len)) {
         to_guest.commit(header, len);
     } else {
@@ -91,7 +90,7 @@ fn lens(emit: &Emit) -> (u32, u32) {
     /// The longest segment of an ordinary MTU.
     const SEGMENT_LEN: u32 = 1460;
     let Some(source) = emit.source else { return (0, 0) };
-    let most = source.len_max - u32::try_from(source.first_len).unwrap_or(0);
+    let most = source.len_max;
     // What is left of a datagram would be lost.
     let least = if source.peek_at.is_some() { SEGMENT_LEN } else { source.one_len_max };
     (most, most.min(least))

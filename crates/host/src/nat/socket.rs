@@ -225,12 +225,11 @@ impl Socket {
     ) -> Result<Read, Failure> {
         let Some(source) = emit.source else { return Ok(Read::Bytes(0)) };
         let head_len = emit.head().len();
-        let behind = source.len_max as usize - source.first_len;
+        let behind = source.len_max as usize;
         if let Some(at) = source.peek_at {
             return self.peek(vectors, (at, pieces, head_len, behind));
         }
-        let room = vectors.begin().add_own(emit.first_bytes()).add(pieces, head_len, behind);
-        let room = room + source.first_len;
+        let room = vectors.begin().add(pieces, head_len, behind);
         match self.receive_datagram(vectors, room) {
             Ok((received, segment_len)) => {
                 let read = u32::try_from(received).unwrap_or(u32::MAX);
@@ -238,7 +237,7 @@ impl Socket {
                 if received <= room && !emit.must_be_cut(read) {
                     return Ok(Read::Bytes(read));
                 }
-                vectors.gather((emit.first_bytes(), pieces), head_len, received);
+                vectors.gather(pieces, head_len, received);
                 Ok(Read::TooLong)
             }
             Err(why) if is_later(&why) => Ok(Read::Empty),

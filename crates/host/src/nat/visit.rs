@@ -233,8 +233,7 @@ impl NatPort {
             return Turn::Goes;
         };
         write(&pieces, emit.head());
-        let first_len = emit.source.map_or(0, |source| source.first_len);
-        let turn = self.deliver(guest, header, head_len + bytes as usize - first_len, fabric);
+        let turn = self.deliver(guest, header, head_len + bytes as usize, fabric);
         if turn == Turn::Goes {
             self.emitted(&emit, read);
         } else if emit.source.is_some_and(|source| source.peek_at.is_none()) {

@@ -70,10 +70,12 @@ impl Nat {
         self.parts_until = guests.filter_map(deadline).min();
     }
 
-    /// Cuts a message that was read for a frame and is longer than that: it goes to the guest in
-    /// parts.
+    /// Takes a message that was read for a frame and is not put behind its head: it goes to the
+    /// guest as a whole, or in parts if it is longer than a packet.
     pub fn cut(&mut self, emit: &Emit, message: &[u8]) {
-        self.reply_in_parts(emit.guest(), emit.whole(message));
+        if let Some(frame) = emit.whole(message) {
+            self.reply_in_parts(emit.guest(), frame);
+        }
     }
 
     /// A frame for a guest, cut if its packet is longer than the network's MTU.

@@ -215,11 +215,9 @@ impl Host {
         let fake = self.open(emit.flow);
         let Some(at) = source.peek_at else {
             let Some(datagram) = fake.datagrams_in.pop_front() else { return (Read::Empty, None) };
-            if datagram.len() > source.len_max as usize {
-                return (Read::TooLong, Some(datagram));
-            }
-            emit.first_bytes().copy_from_slice(&datagram[..source.first_len]);
-            return (Read::Bytes(u32::try_from(datagram.len()).unwrap()), Some(datagram));
+            let len = u32::try_from(datagram.len()).unwrap();
+            let read = if emit.must_be_cut(len) { Read::TooLong } else { Read::Bytes(len) };
+            return (read, Some(datagram));
         };
         let at = at as usize;
         assert!(at <= fake.queue.len(), "an offset behind the queue looks like the end");

@@ -191,10 +191,9 @@ impl Lab {
                         read = Read::Bytes(u32::try_from(message.len()).unwrap());
                     } else if let Some(payload) = payload {
                         let len = u32::try_from(payload.len()).unwrap();
-                        let first = emit.source.map_or(0, |source| source.first_len);
                         let header = emit.finish(len).expect("long enough");
                         let mut frame = emit.head().to_vec();
-                        frame.extend(&payload[first..]);
+                        frame.extend(&payload);
                         let mut segments = offload::complete(&header, &mut frame, false).unwrap();
                         while let Some(segment) = segments.cut() {
                             frames.push(segment.bytes.to_vec());
