@@ -22,6 +22,7 @@ use tracing::{error, info};
 use super::{DataPlane, Port};
 use crate::config::forward::ForwardSpec;
 use crate::config::nat::Dns;
+use crate::config::resolver::Resolver;
 
 /// How often this is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -72,7 +73,7 @@ fn options(port: &Port) -> NatOptions {
     plan.routes6 = has_route6();
     let resolvers = match &spec.nat.dns {
         Dns::Host | Dns::Off => Vec::new(),
-        Dns::Servers(servers) => servers.clone(),
+        Dns::Servers(servers) => servers.iter().map(Resolver::socket_address).collect(),
     };
     NatOptions { plan, resolvers, sockets_max: sockets_max() }
 }

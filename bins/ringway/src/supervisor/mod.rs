@@ -148,7 +148,7 @@ pub struct Supervisor {
     links_down: Option<bool>,
     counts: planes::Counts,
     /// This machine's resolvers, when they were looked at last.
-    resolvers: Vec<std::net::IpAddr>,
+    resolvers: crate::resolvers::Listed,
     looked_around: Instant,
     departed: Departed,
     neighbours: Neighbours,
@@ -248,7 +248,7 @@ impl Supervisor {
             next_link: 0,
             links_down: None,
             counts: planes::Counts::default(),
-            resolvers: crate::resolvers::of_this_machine(),
+            resolvers: crate::resolvers::at_start(),
             looked_around: Instant::now(),
             departed: Departed::new(),
             neighbours: Neighbours::new(),

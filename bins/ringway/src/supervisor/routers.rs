@@ -106,9 +106,17 @@ impl Supervisor {
         }
         self.looked_around = Instant::now();
         let now = resolvers::of_this_machine();
-        let have_changed = std::mem::replace(&mut self.resolvers, now.clone()) != now;
+        let before = std::mem::replace(&mut self.resolvers, now.clone());
+        let have_changed = before.resolvers != now.resolvers;
         if have_changed {
-            tracing::info!("resolvers: {now:?}");
+            let names: Vec<String> = now.resolvers.iter().map(ToString::to_string).collect();
+            tracing::info!("resolvers: {names:?}");
+        }
+        for named in now.unusable.iter().filter(|named| !before.unusable.contains(*named)) {
+            tracing::warn!(
+                "/etc/resolv.conf: nameserver {named} cannot be asked: it is no address, or of a \
+                 link that is not there"
+            );
         }
         for id in self.ids() {
             let Some(port) = self.ports.get_mut(&id) else { continue };

@@ -117,7 +117,7 @@ impl Supervisor {
         supervisor.next_order = whole.next.order;
         (supervisor.next_ask, supervisor.next_link) = (whole.next.ask, whole.next.link);
         // Routers are told again.
-        supervisor.resolvers.clear();
+        supervisor.resolvers = crate::resolvers::Listed::default();
         for port in &whole.ports {
             supervisor.resume_port(port, &mut fds)?;
         }

@@ -21,6 +21,7 @@ mod option;
 pub mod options;
 pub mod port;
 mod resolve;
+pub mod resolver;
 #[cfg(test)]
 mod round_trip;
 pub mod rules;

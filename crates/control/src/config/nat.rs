@@ -8,6 +8,7 @@ use ringway_nat::{MTU_MIN, Network, Plan, Prefix4, Prefix6};
 use super::error::{Origin, SpecError, no_port};
 use super::forward::{ForwardSpec, SOCKETS_MAX};
 use super::literal::Literal;
+use super::resolver::Resolver;
 
 /// Between the items of a list on a command line.
 const SEPARATOR: char = '+';
@@ -56,7 +57,7 @@ pub enum Dns {
     /// None.
     Off,
     /// These.
-    Servers(Vec<IpAddr>),
+    Servers(Vec<Resolver>),
 }
 
 /// One option.
@@ -123,7 +124,8 @@ impl NatField {
                     None | Some("auto") => Dns::Host,
                     Some("off") => Dns::Off,
                     Some(_) => {
-                        let all: Result<_, _> = items().map(|item| address(origin, item)).collect();
+                        let all: Result<_, _> =
+                            items().map(|item| resolver(origin, item)).collect();
                         Dns::Servers(all?)
                     }
                 };
@@ -145,7 +147,7 @@ impl NatField {
             Self::Dns => match &nat.dns {
                 Dns::Host => None,
                 Dns::Off => Some(Literal::Switch(false)),
-                Dns::Servers(servers) => list(servers.iter().map(IpAddr::to_string).collect()),
+                Dns::Servers(servers) => list(servers.iter().map(Resolver::to_string).collect()),
             },
         }
     }
@@ -196,19 +198,25 @@ impl NatSpec {
     }
 
     /// The same with everything said that depends on the machine: the networks, with `local6` if no
-    /// IPv6 network is given, and the resolvers.
-    pub fn told(&self, local6: Prefix6, resolvers: impl FnOnce() -> Vec<IpAddr>) -> Self {
+    /// IPv6 network is given, and the resolvers, whose interfaces have numbers.
+    pub fn told(
+        &self,
+        local6: Prefix6,
+        resolvers: impl FnOnce() -> Vec<Resolver>,
+        number: impl Fn(&str) -> Option<u32>,
+    ) -> Self {
         let mut told = self.clone();
         if self.range.is_empty() {
             told.prefix6 = Some(local6);
             told.range = vec![format!("{}/64", local6.network())];
         }
-        if self.dns == Dns::Host {
-            told.dns = match resolvers() {
-                none if none.is_empty() => Dns::Off,
-                servers => Dns::Servers(servers),
-            };
-        }
+        let known = match &self.dns {
+            Dns::Host => resolvers(),
+            Dns::Servers(servers) => servers.clone(),
+            Dns::Off => return told,
+        };
+        let known = known.iter().filter_map(|it| it.with_number(&number)).collect();
+        told.dns = Some(known).filter(|it: &Vec<_>| !it.is_empty()).map_or(Dns::Host, Dns::Servers);
         told
     }
 
@@ -252,6 +260,13 @@ fn address(origin: &Origin, text: &str) -> Result<IpAddr, SpecError> {
     text.parse().map_err(|_| {
         let wrong = format!("{text:?} is not an address");
         origin.wrong(wrong, "write an IP address, such as 10.0.2.2")
+    })
+}
+
+fn resolver(origin: &Origin, text: &str) -> Result<Resolver, SpecError> {
+    text.parse().map_err(|()| {
+        let wrong = format!("{text:?} is not the address of a resolver");
+        origin.wrong(wrong, "write an IP address, such as 10.0.0.1 or fe80::1%wlan0")
     })
 }
 

@@ -25,6 +25,11 @@ impl NatPort {
     ) -> Turn {
         let message = std::mem::take(&mut self.sockets.vectors.gathered);
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        if self.sockets.is_no_answer(emit.flow, &message, self.now) {
+            self.sockets.vectors.gathered = message;
+            self.emitted(&emit, Read::TooLong);
+            return Turn::Goes;
+        }
         match emit.segment_len().map(usize::from) {
             Some(each) if !emit.is_longer(len) => {
                 self.give_several(guest, &mut emit, (&message, each), fabric);

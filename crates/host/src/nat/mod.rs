@@ -21,6 +21,7 @@ pub(crate) mod options;
 pub(crate) mod outside;
 pub(crate) mod own_addresses;
 pub(crate) mod peek;
+pub(crate) mod questions;
 pub(crate) mod queue_len;
 pub(crate) mod reports;
 pub(crate) mod resolvers;
@@ -192,7 +193,8 @@ impl NatPort {
 
     /// When it has to be visited, whatever else happens.
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
-        self.nat.deadline().into_iter().chain(self.retry_at).min()
+        let asked = self.sockets.asked.front().map(|(at, _)| *at);
+        self.nat.deadline().into_iter().chain(self.retry_at).chain(asked).min()
     }
 
     fn judge(&mut self, packet: &Packet<'_>, guest: Guest) {

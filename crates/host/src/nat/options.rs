@@ -1,6 +1,6 @@
 //! What a router is told from outside.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use ringway_nat::Plan;
 
@@ -10,7 +10,7 @@ pub struct NatOptions {
     /// The addresses, and what guests are told.
     pub plan: Plan,
     /// The host's resolvers, in the order in which they are asked.
-    pub resolvers: Vec<IpAddr>,
+    pub resolvers: Vec<SocketAddr>,
     /// How many sockets the router may have open.
     pub sockets_max: u32,
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use ringway_nat::{Event, FlowId, Protocol};
+use ringway_net::Nanos;
 
 use crate::nat::calls::option;
 use crate::nat::error_queue::{self, Report};
@@ -18,7 +19,7 @@ const CLIENT_REPORTS_MAX: usize = 64;
 
 impl Sockets {
     /// Of the datagrams of that flow.
-    pub(crate) fn take_reports(&mut self, flow: FlowId, news: &mut News) {
+    pub(crate) fn take_reports(&mut self, flow: FlowId, now: Nanos, news: &mut News) {
         let Some((socket, _)) = self.of(flow) else { return };
         if let Some(bound) = socket.way.map(|way| way.bound()) {
             return self.take_reports_at(bound, news);
@@ -30,16 +31,13 @@ impl Sockets {
         }
         // One that is left there wakes the worker again and again.
         let _ = socket.take_error();
-        let question = socket.question.take();
-        for report in reports {
-            if let Some(question) = &question {
-                self.resolvers.failed(question);
+        if let Some(question) = socket.question.clone().filter(|_| !reports.is_empty()) {
+            self.resolvers.failed(&question);
+            if self.asks_next(flow, now) {
+                return;
             }
-            news.push((flow, event(&report)));
         }
-        if let Some((socket, _)) = self.of(flow) {
-            socket.question = question;
-        }
+        news.extend(reports.iter().map(|report| (flow, event(report))));
     }
 
     /// Of the datagrams to clients of the listener with that number.

@@ -1,72 +1,78 @@
 //! Which of the host's resolvers is asked.
+//!
+//! Limits: of one socket [`MESSAGES_MAX`] questions are remembered that were not answered, of
+//! [`MESSAGE_LEN_MAX`] bytes each; others are asked again only when the guest does.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use ringway_net::Nanos;
 
-const DNS_PORT: u16 = 53;
+/// After so long without an answer the next resolver is asked, and is the first one from then on;
+/// in nanoseconds.
+pub(crate) const SILENT_NS: u64 = 2_000_000_000;
 
-/// A resolver that does not answer for so long is not asked again before the others, in
-/// nanoseconds.
-const SILENT_NS: u64 = 2_000_000_000;
+const MESSAGES_MAX: usize = 4;
+const MESSAGE_LEN_MAX: usize = 1232;
+
+/// Where a message of DNS has what it is (RFC 1035 §4.1.1).
+const FLAGS_AT: usize = 2;
+const CODE_AT: usize = 3;
+const IS_ANSWER: u8 = 0x80;
+const CODE: u8 = 0x0f;
+
+/// The resolver failed, does not do that, or does not do it for us.
+const NOT_MY_ANSWERS: [u8; 3] = [2, 4, 5];
 
 /// The resolvers, in the order in which they are asked.
 #[derive(Debug, Default)]
 pub(crate) struct Resolvers {
-    list: Vec<IpAddr>,
-    /// Which one is asked now.
+    list: Vec<SocketAddr>,
+    /// Which one is asked first.
     at: usize,
 }
 
-/// A question that was not answered yet.
-#[derive(Debug, Clone, Copy)]
+/// What a socket has asked a resolver.
+#[derive(Debug, Clone)]
 pub(crate) struct Question {
-    /// Which resolver it went to.
+    /// Which resolver it goes to, and how many were tried since the guest has asked.
     at: usize,
+    tried: usize,
     asked: Nanos,
-    is_answered: bool,
+    /// Questions that were not answered.
+    pub(crate) messages: Vec<Vec<u8>>,
+    /// It is looked at when its time has come.
+    pub(crate) is_watched: bool,
 }
 
 impl Resolvers {
-    pub(crate) fn set(&mut self, list: &[IpAddr]) {
+    pub(crate) fn set(&mut self, list: &[SocketAddr]) {
         if self.list != list {
             (self.list, self.at) = (list.to_vec(), 0);
         }
     }
 
-    /// Whom to ask; `None`: the host has no resolver.
-    pub(crate) fn current(&self) -> Option<SocketAddr> {
-        Some(SocketAddr::new(*self.list.get(self.at)?, DNS_PORT))
+    /// Where that question goes; `None`: the host has no resolver.
+    pub(crate) fn place(&self, question: &Question) -> Option<SocketAddr> {
+        self.list.get(question.at).copied()
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.list.len()
-    }
-
-    /// A question goes to the current one.
+    /// A question goes to the one that is asked first.
     pub(crate) fn question(&self, now: Nanos) -> Question {
-        Question { at: self.at, asked: now, is_answered: false }
+        let (at, messages) = (self.at, Vec::new());
+        Question { at, tried: 1, asked: now, messages, is_watched: false }
     }
 
-    /// The guest asks again on the same socket; `true`: the resolver was silent, so the question
-    /// goes to [the one that is asked now](Self::current).
-    pub(crate) fn asks_again(&mut self, question: &mut Question, now: Nanos) -> bool {
-        let is_silent = !question.is_answered && now.since(question.asked) >= SILENT_NS;
-        if question.is_answered || is_silent {
-            let before = question.at;
-            if is_silent {
-                self.failed(question);
-            }
-            *question = Question { at: before, ..self.question(now) };
+    /// The question goes to the next one now; `false`: all were tried.
+    pub(crate) fn move_on(&self, question: &mut Question, now: Nanos) -> bool {
+        if question.tried >= self.list.len() {
+            return false;
         }
-        let is_moved = is_silent && question.at != self.at;
-        if is_moved {
-            question.at = self.at;
-        }
-        is_moved
+        question.at = (question.at + 1) % self.list.len();
+        (question.tried, question.asked) = (question.tried + 1, now);
+        true
     }
 
-    /// It cannot be reached, or is silent.
+    /// It cannot be reached, or is silent: others are asked before it from now on.
     pub(crate) fn failed(&mut self, question: &Question) {
         if question.at == self.at && !self.list.is_empty() {
             self.at = (self.at + 1) % self.list.len();
@@ -75,8 +81,30 @@ impl Resolvers {
 }
 
 impl Question {
-    pub(crate) fn answered(&mut self) {
-        self.is_answered = true;
+    /// The guest asks that, of whichever resolver is asked by now.
+    pub(crate) fn ask(&mut self, message: Vec<u8>, now: Nanos) {
+        (self.tried, self.asked) = (1, now);
+        self.messages.retain(|known| *known != message);
+        if self.messages.len() < MESSAGES_MAX && message.len() <= MESSAGE_LEN_MAX {
+            self.messages.push(message);
+        }
+    }
+
+    /// When it has waited for too long.
+    pub(crate) fn late_at(&self) -> Nanos {
+        self.asked.plus(SILENT_NS)
+    }
+
+    /// Whether that message is none of an answer: the next resolver may know more. If it is one,
+    /// what it answers is not asked any more.
+    pub(crate) fn is_no_answer(&mut self, message: &[u8]) -> bool {
+        let code = message.get(CODE_AT).map_or(0, |byte| byte & CODE);
+        let is_answer = message.get(FLAGS_AT).is_some_and(|byte| byte & IS_ANSWER != 0);
+        if is_answer && NOT_MY_ANSWERS.contains(&code) {
+            return true;
+        }
+        self.messages.retain(|asked| asked.get(..FLAGS_AT) != message.get(..FLAGS_AT));
+        false
     }
 }
 
@@ -84,24 +112,54 @@ impl Question {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_silent_resolver_makes_room_for_the_next() {
+    fn resolvers() -> Resolvers {
         let mut all = Resolvers::default();
-        assert_eq!(all.current(), None);
-        let list: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
-        all.set(&list);
+        all.set(&[([10, 0, 0, 1], 53).into(), ([10, 0, 0, 2], 53).into()]);
+        all
+    }
+
+    #[test]
+    fn each_is_tried_once_for_a_question_and_the_one_that_failed_last_from_then_on() {
+        let mut all = resolvers();
+        let [one, two] = [all.list[0], all.list[1]];
         let mut question = all.question(Nanos(0));
-        assert!(!all.asks_again(&mut question, Nanos(1_000_000_000)), "it may still answer");
-        assert!(all.asks_again(&mut question, Nanos(3_000_000_000)));
-        assert_eq!(all.current(), Some(SocketAddr::new(list[1], 53)));
-        question.answered();
-        assert!(!all.asks_again(&mut question, Nanos(9_000_000_000)), "it does answer");
-        assert!(!all.asks_again(&mut question, Nanos(10_000_000_000)));
+        assert_eq!(all.place(&question), Some(one));
+        assert!(all.move_on(&mut question, Nanos(1)));
+        assert_eq!(all.place(&question), Some(two));
+        assert!(!all.move_on(&mut question, Nanos(2)), "all were tried");
         let late = all.question(Nanos(9));
         all.failed(&late);
         all.failed(&late);
-        assert_eq!(all.current(), Some(SocketAddr::new(list[0], 53)), "once for each");
-        all.set(&list[..1]);
-        assert_eq!(all.current(), Some(SocketAddr::new(list[0], 53)));
+        assert_eq!(all.place(&all.question(Nanos(9))), Some(two), "once for each");
+        question.ask(vec![0; 12], Nanos(9));
+        assert!(all.move_on(&mut question, Nanos(10)), "the guest asks again");
+        all.set(&[one]);
+        assert_eq!(all.place(&all.question(Nanos(0))), Some(one));
+        all.set(&[]);
+        assert_eq!(all.place(&all.question(Nanos(0))), None);
+    }
+
+    #[test]
+    fn answers_are_known_by_their_number_and_refusals_by_their_code() {
+        let mut question = resolvers().question(Nanos(0));
+        let ask = |number: u8| [&[number, number, 1, 0][..], &[0; 8]].concat();
+        let answer =
+            |number: u8, code: u8| [&[number, number, 0x81, 0x80 | code][..], &[0; 8]].concat();
+        for number in 0..6 {
+            question.ask(ask(number), Nanos(0));
+            question.ask(ask(number), Nanos(0));
+        }
+        question.ask(vec![9; 1233], Nanos(0));
+        assert_eq!(question.messages.len(), MESSAGES_MAX);
+        for code in [2, 4, 5] {
+            assert!(question.is_no_answer(&answer(1, code)));
+        }
+        assert_eq!(question.messages.len(), MESSAGES_MAX);
+        // No such name, and one that was cut.
+        for (number, code) in [(1, 3), (2, 0)] {
+            assert!(!question.is_no_answer(&answer(number, code)));
+        }
+        assert_eq!(question.messages, [ask(0), ask(3)]);
+        assert!(!question.is_no_answer(&[]) && !question.is_no_answer(&[0, 0]));
     }
 }

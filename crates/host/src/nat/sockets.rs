@@ -1,5 +1,6 @@
 //! All sockets of a router, and what it wants done with them.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +25,7 @@ const EVENTS_MAX: usize = 64;
 /// The sockets, by their flow's place in the table.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    list: Vec<Option<Socket>>,
+    pub(crate) list: Vec<Option<Socket>>,
     poller: Poller,
     own: OwnAddresses,
     pub(crate) resolvers: Resolvers,
@@ -35,6 +36,8 @@ pub(crate) struct Sockets {
     count: usize,
     /// Flows of whose receive queue something is to be taken off.
     acknowledged: Vec<FlowId>,
+    /// Flows to resolvers that have not answered, and when each is looked at.
+    pub(crate) asked: VecDeque<(Nanos, FlowId)>,
 }
 
 /// News of a flow; at most so many at once.
@@ -56,6 +59,7 @@ impl Sockets {
             max,
             count: 0,
             acknowledged: Vec::with_capacity(flows),
+            asked: VecDeque::new(),
         })
     }
 
@@ -249,7 +253,10 @@ impl Sockets {
             Target::Resolver => self.open_to_resolver(flow, protocol, now),
         };
         match opened {
-            Ok(socket) => self.put(socket),
+            Ok(socket) => {
+                self.put(socket);
+                self.watch_question(flow);
+            }
             Err(why) => {
                 if let (Failure::Unreachable(problem), true) = (why, protocol != Protocol::Tcp) {
                     news.push((flow, Event::Report { from: None, problem }));
@@ -259,39 +266,20 @@ impl Sockets {
         }
     }
 
-    fn open_to(&self, flow: FlowId, protocol: Protocol, to: SocketAddr) -> Result<Socket, Failure> {
+    pub(crate) fn open_to(
+        &self,
+        flow: FlowId,
+        protocol: Protocol,
+        to: SocketAddr,
+    ) -> Result<Socket, Failure> {
         let socket = Socket::open(flow, protocol, to)?;
         let watched = self.poller.add_edge_both(socket.as_fd(), flow.to_u64());
         watched.map(|()| socket).map_err(|_| Failure::NoRoom)
     }
 
-    /// Goes to the resolver that is asked now, or to the next one that is not out of reach.
-    fn open_to_resolver(
-        &mut self,
-        flow: FlowId,
-        protocol: Protocol,
-        now: Nanos,
-    ) -> Result<Socket, Failure> {
-        let mut opened = Err(Failure::Unreachable(Problem::PortUnreachable));
-        for _ in 0..self.resolvers.count() {
-            let Some(to) = self.resolvers.current() else { break };
-            let question = self.resolvers.question(now);
-            opened = self.open_to(flow, protocol, to);
-            match &mut opened {
-                Ok(socket) => {
-                    socket.question = (protocol == Protocol::Udp).then_some(question);
-                    break;
-                }
-                Err(Failure::NoRoom) => break,
-                Err(_) => self.resolvers.failed(&question),
-            }
-        }
-        opened
-    }
-
     fn send_datagram(&mut self, action: Action, packet: &Packet<'_>, now: Nanos, news: &mut News) {
         let Action::SendDatagram { flow, skip, len, hops, is_whole_only } = action else { return };
-        self.ask_another_resolver(flow, now);
+        self.note_question(flow, (packet.payload, skip, len), now);
         let Some((socket, vectors)) = self.of(flow) else { return };
         socket.set_way(hops, is_whole_only);
         let is_cut = GsoType::from_raw(packet.header.gso_type) == Some(GsoType::UdpL4);
@@ -310,26 +298,13 @@ impl Sockets {
         news.push((flow, Event::Report { from: None, problem }));
     }
 
-    /// A question that is asked again, because the resolver was silent, goes to the next one.
-    fn ask_another_resolver(&mut self, flow: FlowId, now: Nanos) {
-        let place = self.list.get_mut(flow.index()).and_then(Option::as_mut);
-        let Some(socket) = place.filter(|socket| socket.flow == flow) else { return };
-        let Some(question) = &mut socket.question else { return };
-        if self.resolvers.asks_again(question, now)
-            // A new socket: the next one may be of the other family.
-            && let Ok(other) = self.open_to_resolver(flow, Protocol::Udp, now)
-        {
-            self.list[flow.index()] = Some(other);
-        }
-    }
-
     /// What the news of a socket mean.
-    pub(crate) fn on_event(&mut self, event: &PollEvent, news: &mut News) {
+    pub(crate) fn on_event(&mut self, event: &PollEvent, now: Nanos, news: &mut News) {
         let flow = FlowId::from_u64(event.token);
         let Some((socket, _)) = self.of(flow) else { return };
         if socket.protocol != Protocol::Tcp {
             if event.hang_up {
-                self.take_reports(flow, news);
+                self.take_reports(flow, now, news);
             }
             if event.readable {
                 news.push((flow, Event::Readable));
@@ -338,6 +313,9 @@ impl Sockets {
         }
         let may_have_failed = event.hang_up || socket.is_connecting;
         if let Some(why) = may_have_failed.then(|| socket.take_error()).flatten() {
+            if socket.is_connecting && self.asks_next(flow, now) {
+                return;
+            }
             return news.push((flow, Event::Failed(why)));
         }
         if socket.is_connecting && event.writable {
@@ -354,25 +332,10 @@ impl Sockets {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, UdpSocket};
+    use std::net::UdpSocket;
 
     use super::*;
     use ringway_nat::Place;
-
-    fn asking(resolvers: &[IpAddr]) -> (Sockets, FlowId) {
-        let mut sockets = Sockets::new(4, 4, Skipped::new(true)).unwrap();
-        sockets.resolvers.set(resolvers);
-        let (flow, mut news) = (FlowId::from_u64(0), News::new());
-        let open = Action::Open { flow, protocol: Protocol::Udp, to: Target::Resolver };
-        sockets.carry_out(open, None, Nanos(0), &mut news);
-        assert_eq!(news, []);
-        (sockets, flow)
-    }
-
-    fn asked(sockets: &mut Sockets, flow: FlowId) -> SocketAddr {
-        let (socket, _) = sockets.of(flow).unwrap();
-        UdpSocket::from(socket.fd.try_clone().unwrap()).peer_addr().unwrap()
-    }
 
     #[test]
     fn datagrams_that_wait_for_a_flow_do_not_wait_for_one_of_another_table() {
@@ -385,28 +348,5 @@ mod tests {
         assert_eq!(sockets.listeners.readable().count(), 0);
         sockets.clear();
         assert!(sockets.listeners.readable().eq([0]));
-    }
-
-    /// No socket connects there.
-    const OUT_OF_REACH: IpAddr = IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
-
-    #[test]
-    fn a_resolver_out_of_reach_is_not_asked() {
-        let (mut sockets, flow) = asking(&[OUT_OF_REACH, [127, 0, 0, 1].into()]);
-        assert_eq!(asked(&mut sockets, flow), ([127, 0, 0, 1], 53).into());
-    }
-
-    #[test]
-    fn a_silent_resolver_makes_room_for_one_of_the_other_family() {
-        let other: IpAddr = "::1".parse().unwrap();
-        if UdpSocket::bind((other, 0)).is_err() {
-            return println!("skipped: this machine has no such addresses");
-        }
-        let (mut sockets, flow) = asking(&[[127, 0, 0, 9].into(), OUT_OF_REACH, other]);
-        sockets.ask_another_resolver(flow, Nanos(1_000_000_000));
-        assert_eq!(asked(&mut sockets, flow), ([127, 0, 0, 9], 53).into());
-        sockets.ask_another_resolver(flow, Nanos(3_000_000_000));
-        assert_eq!(asked(&mut sockets, flow), (other, 53).into());
-        assert_eq!(sockets.count(), 1);
     }
 }

@@ -99,9 +99,10 @@ impl NatPort {
                     }
                 }
                 Some(number) => must_rest |= self.sockets.accept(number, &mut taken),
-                None => self.sockets.on_event(&event, &mut news),
+                None => self.sockets.on_event(&event, self.now, &mut news),
             }
         }
+        self.sockets.ask_others(self.now);
         self.tell(news);
         taken.into_iter().for_each(|taken| self.take_in(taken));
         if must_rest {
@@ -297,11 +298,6 @@ impl NatPort {
 
     pub(crate) fn emitted(&mut self, emit: &Emit, read: Read) {
         let is_shared = self.sockets.of(emit.flow).is_some_and(|(socket, _)| socket.way.is_some());
-        if let (Read::Bytes(_), Some((socket, _))) = (read, self.sockets.of(emit.flow))
-            && let Some(question) = &mut socket.question
-        {
-            question.answered();
-        }
         let mut actions = Actions::new();
         self.nat.emitted(emit, read, self.now, &mut actions);
         self.carry_out(&mut actions, None);
@@ -319,7 +315,7 @@ impl NatPort {
         }
         // It is read again then: there may be more behind the error.
         let mut news = std::mem::take(&mut self.news);
-        self.sockets.take_reports(emit.flow, &mut news);
+        self.sockets.take_reports(emit.flow, self.now, &mut news);
         self.tell(news);
     }
 }

@@ -1,0 +1,231 @@
+//! Questions for names: they go to one of the host's resolvers, and to the next one by themselves
+//! where that is silent, is not there, or says that it does not answer.
+
+use ringway_nat::{Failure, FlowId, Problem, Protocol};
+use ringway_net::Nanos;
+use ringway_virtq::SharedSlice;
+
+use crate::nat::one_by_one::Part;
+use crate::nat::socket::Socket;
+use crate::nat::sockets::Sockets;
+
+/// Questions that are looked at in one visit, because they have waited for long.
+const LATE_MAX: usize = 64;
+
+impl Sockets {
+    /// Goes to the resolver that is asked first, or to the next one that is not out of reach.
+    pub(crate) fn open_to_resolver(
+        &mut self,
+        flow: FlowId,
+        protocol: Protocol,
+        now: Nanos,
+    ) -> Result<Socket, Failure> {
+        let mut question = self.resolvers.question(now);
+        loop {
+            let none = Failure::Unreachable(Problem::PortUnreachable);
+            let to = self.resolvers.place(&question).ok_or(none)?;
+            match self.open_to(flow, protocol, to) {
+                Ok(mut socket) => {
+                    if protocol == Protocol::Udp {
+                        // Each answer is looked at.
+                        socket.take_several(false);
+                    }
+                    socket.question = Some(question);
+                    return Ok(socket);
+                }
+                Err(why @ (Failure::NoRoom | Failure::NoPort)) => return Err(why),
+                Err(why) => {
+                    // A resolver need not answer by TCP.
+                    if protocol == Protocol::Udp {
+                        self.resolvers.failed(&question);
+                    }
+                    if !self.resolvers.move_on(&mut question, now) {
+                        return Err(why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the guest asks is remembered until it is answered.
+    pub(crate) fn note_question(
+        &mut self,
+        flow: FlowId,
+        (pieces, skip, len): (&[SharedSlice], u32, u32),
+        now: Nanos,
+    ) {
+        let Some((socket, _)) = self.of(flow) else { return };
+        if let Some(question) = &mut socket.question {
+            question.ask(copy((pieces, skip as usize, len as usize)), now);
+            self.watch_question(flow);
+        }
+    }
+
+    /// The flow is looked at when its resolver has been silent for too long.
+    pub(crate) fn watch_question(&mut self, flow: FlowId) {
+        let Some((socket, _)) = self.of(flow) else { return };
+        let is_connecting = socket.is_connecting;
+        let Some(question) = &mut socket.question else { return };
+        let waits = is_connecting || !question.messages.is_empty();
+        if waits && !question.is_watched {
+            question.is_watched = true;
+            let at = question.late_at();
+            self.asked.push_back((at, flow));
+        }
+    }
+
+    /// Resolvers that have been silent for too long are asked after the others, and the next one is
+    /// asked instead.
+    pub(crate) fn ask_others(&mut self, now: Nanos) {
+        for _ in 0..LATE_MAX {
+            let Some((at, flow)) = self.asked.front().copied().filter(|(at, _)| *at <= now) else {
+                return;
+            };
+            self.asked.pop_front();
+            let Some((socket, _)) = self.of(flow) else { continue };
+            let is_connecting = socket.is_connecting;
+            let Some(question) = &mut socket.question else { continue };
+            question.is_watched = false;
+            let is_late = question.late_at() <= now;
+            if is_late && (is_connecting || !question.messages.is_empty()) {
+                let question = question.clone();
+                if !is_connecting {
+                    self.resolvers.failed(&question);
+                }
+                self.asks_next(flow, now);
+            } else if !is_late && at != question.late_at() {
+                self.watch_question(flow);
+            }
+        }
+    }
+
+    /// Asks the next resolver what this one does not answer; `false`: there is no other one.
+    pub(crate) fn asks_next(&mut self, flow: FlowId, now: Nanos) -> bool {
+        let Some((socket, _)) = self.of(flow) else { return false };
+        let protocol = socket.protocol;
+        let Some(mut question) = socket.question.clone() else { return false };
+        // A new socket: the next one may be of the other family.
+        while self.resolvers.move_on(&mut question, now) {
+            let place = self.resolvers.place(&question);
+            let Some(Ok(mut socket)) = place.map(|to| self.open_to(flow, protocol, to)) else {
+                continue;
+            };
+            for message in &question.messages {
+                // Datagrams get lost.
+                let _ = rustix::io::write(&socket, message);
+            }
+            if protocol == Protocol::Udp {
+                socket.take_several(false);
+            }
+            question.is_watched = false;
+            socket.question = Some(question);
+            self.list[flow.index()] = Some(socket);
+            self.watch_question(flow);
+            return true;
+        }
+        false
+    }
+
+    /// Whether that message of a resolver does not answer, and the next one is asked instead.
+    pub(crate) fn is_no_answer(&mut self, flow: FlowId, message: &[u8], now: Nanos) -> bool {
+        let Some((socket, _)) = self.of(flow) else { return false };
+        let Some(question) = &mut socket.question else { return false };
+        question.is_no_answer(message) && self.asks_next(flow, now)
+    }
+}
+
+/// A copy of a part of what the guest sent.
+fn copy((pieces, mut skip, len): Part<'_>) -> Vec<u8> {
+    let mut message = Vec::with_capacity(len);
+    for piece in pieces {
+        let (_, rest) = piece.split_at(skip.min(piece.len()));
+        skip -= piece.len() - rest.len();
+        let (taken, _) = rest.split_at((len - message.len()).min(rest.len()));
+        let start = message.len();
+        message.resize(start + taken.len(), 0);
+        taken.read(0, &mut message[start..]);
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, UdpSocket};
+
+    use ringway_nat::{Action, Target};
+
+    use super::*;
+    use crate::memory::scratch::Scratch;
+    use crate::nat::calls::Skipped;
+    use crate::nat::sockets::News;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+    const FLOW: FlowId = FlowId::from_u64(0);
+
+    fn asking(resolvers: &[SocketAddr]) -> Sockets {
+        let mut sockets = Sockets::new(4, 4, Skipped::new(true)).unwrap();
+        sockets.resolvers.set(resolvers);
+        let mut news = News::new();
+        let open = Action::Open { flow: FLOW, protocol: Protocol::Udp, to: Target::Resolver };
+        sockets.carry_out(open, None, Nanos(0), &mut news);
+        assert_eq!(news, []);
+        let scratch = Scratch::new(12);
+        scratch.bytes().write(0, &[7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        sockets.note_question(FLOW, (&[scratch.bytes()], 0, 12), Nanos(0));
+        sockets
+    }
+
+    fn resolver(at: &str) -> UdpSocket {
+        let socket = UdpSocket::bind(at).unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        socket
+    }
+
+    fn asked(sockets: &mut Sockets) -> SocketAddr {
+        let (socket, _) = sockets.of(FLOW).unwrap();
+        UdpSocket::from(socket.fd.try_clone().unwrap()).peer_addr().unwrap()
+    }
+
+    /// No socket connects there.
+    const OUT_OF_REACH: ([u8; 4], u16) = ([255; 4], 53);
+
+    #[test]
+    fn a_resolver_out_of_reach_is_not_asked() {
+        let mut sockets = asking(&[OUT_OF_REACH.into(), ([127, 0, 0, 1], 53).into()]);
+        assert_eq!(asked(&mut sockets), ([127, 0, 0, 1], 53).into());
+    }
+
+    #[test]
+    fn a_silent_resolver_makes_room_for_one_of_the_other_family() {
+        let Ok(other) = UdpSocket::bind("[::1]:0") else {
+            return println!("skipped: this machine has no such addresses");
+        };
+        let (first, second) = (resolver("127.0.0.1:0"), other.local_addr().unwrap());
+        let first_at = first.local_addr().unwrap();
+        let mut sockets = asking(&[first_at, OUT_OF_REACH.into(), second]);
+        sockets.ask_others(Nanos(2 * SECOND_NS - 1));
+        assert_eq!(asked(&mut sockets), first_at);
+        sockets.ask_others(Nanos(2 * SECOND_NS));
+        assert_eq!(asked(&mut sockets), second);
+        let mut got = [0; 64];
+        assert_eq!(other.recv(&mut got).unwrap(), 12, "it is asked by itself");
+        assert_eq!(sockets.count(), 1);
+        let first_now = sockets.resolvers.question(Nanos(0));
+        assert_eq!(sockets.resolvers.place(&first_now), Some(OUT_OF_REACH.into()), "remembered");
+        sockets.ask_others(Nanos(9 * SECOND_NS));
+        assert_eq!(asked(&mut sockets), second, "all were tried");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_no_reason_to_wait() {
+        for (code, moves) in [(0, false), (3, false), (2, true), (4, true), (5, true)] {
+            let [one, two] = [(); 2].map(|()| resolver("127.0.0.1:0"));
+            let places = [&one, &two].map(|it| it.local_addr().unwrap());
+            let mut sockets = asking(&places);
+            let answer = [7, 7, 0x81, 0x80 | code, 0, 1, 0, 0, 0, 0, 0, 0];
+            assert_eq!(sockets.is_no_answer(FLOW, &answer, Nanos(1)), moves, "{code}");
+            assert_eq!(asked(&mut sockets), places[usize::from(moves)], "{code}");
+            assert!(!sockets.is_no_answer(FLOW, &answer, Nanos(2)), "there is no third one");
+        }
+    }
+}
