@@ -55,7 +55,7 @@ fn conflict<'a>(range: &str, routes: &'a [Route]) -> Option<&'a Route> {
 }
 
 /// Two networks overlap if they are the same as far as the shorter prefix goes.
-fn overlap((one, one_len): (IpAddr, u8), (other, other_len): (IpAddr, u8)) -> bool {
+pub fn overlap((one, one_len): (IpAddr, u8), (other, other_len): (IpAddr, u8)) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
         IpAddr::V6(address) => address.to_bits(),

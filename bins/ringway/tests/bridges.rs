@@ -129,3 +129,65 @@ fn come_back_at_once(ringway: &Ringway, is_known: impl Fn() -> bool) {
         assert!(is_known(), "it has come back before its turn was to go");
     }
 }
+
+/// What is not ringway's in the neighbour table stays as it is, whatever a guest says that it is.
+#[test]
+fn a_guest_takes_no_neighbour_from_others() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["a=vm:a.sock,mac=52:54:00:00:00:01", "up=tap:rwt0,fdb=sync,neighbours=sync"];
+    let arguments: Vec<&str> = ports.iter().flat_map(|port| ["--port", port]).collect();
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &arguments) else {
+        println!("skipped: no network namespace or no /dev/net/tun here");
+        return;
+    };
+    let run = |words: &str| ringway.inside(&words.split(' ').collect::<Vec<_>>());
+    run("ip link add br0 type bridge forward_delay 0");
+    if !run("ip link show br0").contains("br0") {
+        println!("skipped: no bridges here");
+        return;
+    }
+    for words in [
+        "ip link set rwt0 master br0",
+        "ip link set br0 up",
+        "ip link set rwt0 up",
+        "ip addr add 10.9.0.1/24 dev br0",
+        "ip addr add 10.9.0.66/32 dev lo",
+        "ip neigh add 10.9.0.77 lladdr 52:54:00:00:00:77 dev br0 nud permanent",
+        "ip neigh add 10.9.0.78 lladdr 52:54:00:00:00:78 dev br0 nud noarp extern_learn proto 186",
+        "ip neigh add 10.9.0.79 lladdr 52:54:00:00:00:79 dev br0 nud noarp proto 42",
+    ] {
+        run(words);
+    }
+    let table = || run("ip neigh show dev br0 nud all");
+    let before = table();
+    assert_eq!(before.lines().filter(|line| line.starts_with("10.9.0.")).count(), 3, "{before}");
+    let mut a = guest(directory.path(), "a");
+    let others = [77, 78, 79, 1, 66].map(|last| [10, 9, 0, last]);
+    for ip in others.into_iter().chain([[8, 8, 8, 8], [10, 9, 0, 2]]) {
+        say(&mut a, ip);
+    }
+    wait_for("its own", || has_neighbour(&ringway, "10.9.0.2", 1).then_some(()));
+    // The order of the list is that of a hash.
+    let is_left = |now: &str| {
+        before
+            .lines()
+            .filter(|line| line.starts_with("10.9.0."))
+            .all(|line| now.lines().any(|it| it.trim_end() == line.trim_end()))
+    };
+    let now = table();
+    assert!(is_left(&now), "{before}\n{now}");
+    assert!(!now.contains("8.8.8.8 ") && !now.contains("10.9.0.1 "), "{now}");
+    assert!(!now.contains("10.9.0.66 "), "{now}");
+    for said in ["10.9.0.77 of", "10.9.0.1 of", "8.8.8.8 of"] {
+        ringway.assert_logged(said);
+    }
+    // Ours, until an operator says who it is.
+    run("ip neigh replace 10.9.0.2 lladdr 52:54:00:00:00:99 dev br0 nud permanent");
+    drop(a);
+    run("ip neigh del 10.9.0.77 dev br0");
+    ringway.told(&["port", "remove", "a"]);
+    ringway.told(&["port", "set", "up", "neighbours=off"]);
+    let now = table();
+    assert!(now.contains("10.9.0.2 lladdr 52:54:00:00:00:99 PERMANENT"), "{now}");
+    assert!(now.contains("52:54:00:00:00:78") && now.contains("52:54:00:00:00:79"), "{now}");
+}

@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use ringway_supervisor::wire::{SeenIp, Station};
 use ringway_switch::{Vlan, VlanId};
 
-use super::messages::{Entry, Link, Neighbour};
+use super::messages::{Entry, Link};
+use super::neighbour::{Address, Known, Neighbour, Owner};
+use crate::host_routes::overlap;
 
 /// A tap that is a port of a bridge, perhaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,9 +62,17 @@ impl Resident {
     }
 }
 
+/// A neighbour that a bridge is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    pub neighbour: Neighbour,
+    /// Its station may use no other; of others it is what they said.
+    pub is_locked: bool,
+}
+
 /// The neighbours that the bridges behind taps are to have: each of those that are in the VLAN of
 /// what the tap carries without a tag.
-pub fn neighbours(links: &[Link], taps: &[TapPort], residents: &[Resident]) -> Vec<Neighbour> {
+pub fn neighbours(links: &[Link], taps: &[TapPort], residents: &[Resident]) -> Vec<Wanted> {
     let of_tap = |tap: &TapPort| {
         let bridge = bridge_of(links, tap.interface)?;
         let vlan = tap.vlan.of_untagged()?.raw();
@@ -73,8 +83,11 @@ pub fn neighbours(links: &[Link], taps: &[TapPort], residents: &[Resident]) -> V
     all.sort_unstable();
     // A bridge has one station for each IP address: the one that is locked to it, if there is one.
     all.dedup_by_key(|(bridge, ip, ..)| (*bridge, *ip));
-    let neighbour = |(interface, ip, _, address)| Neighbour { interface, ip, address };
-    all.into_iter().map(neighbour).collect()
+    let wanted = |(interface, ip, is_free, address): (_, _, bool, _)| {
+        let neighbour = Neighbour { interface, ip, address };
+        Wanted { neighbour, is_locked: !is_free }
+    };
+    all.into_iter().map(wanted).collect()
 }
 
 /// The bridge that an interface is a port of.
@@ -82,22 +95,110 @@ pub fn bridge_of(links: &[Link], interface: u32) -> Option<u32> {
     links.iter().find(|link| link.interface == interface)?.bridge
 }
 
-/// What is to go from these bridges and what is to come, where there are the neighbours `present`
-/// that a ringway has put there.
+/// Why a bridge is not told of a neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objection {
+    /// This machine has the address.
+    OwnAddress,
+    /// The bridge has addresses, and none of their networks has this one.
+    OtherNetwork,
+    /// It is not one station's.
+    NoStation,
+    /// Another program has put it there, or an operator.
+    OfOthers,
+}
+
+impl std::fmt::Display for Objection {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::OwnAddress => "it is an address of this machine",
+            Self::OtherNetwork => "it is in no network of the bridge",
+            Self::NoStation => "it is no address of one station",
+            Self::OfOthers => "the bridge has another entry for it, which is not ringway's",
+        })
+    }
+}
+
+/// What there is to do about the neighbours of bridges.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    pub gone: Vec<Neighbour>,
+    pub new: Vec<Neighbour>,
+    /// Those that are there for another station.
+    pub other: Vec<Neighbour>,
+    pub refused: Vec<(Neighbour, Objection)>,
+    /// Those that the kernel has found to be elsewhere itself, which it forgets.
+    pub waiting: usize,
+}
+
+/// What is to go from these bridges and what is to come, where there are the neighbours `present`.
+/// What is not a ringway's stays as it is.
 pub fn differences(
     bridges: &[u32],
-    present: &[Neighbour],
-    wanted: &[Neighbour],
-) -> (Vec<Neighbour>, Vec<Neighbour>) {
-    let is_ours = |neighbour: &&Neighbour| bridges.contains(&neighbour.interface);
-    // What has only another station is replaced.
-    let is_left = |neighbour: &&Neighbour| {
-        let same = |it: &Neighbour| (it.interface, it.ip) == (neighbour.interface, neighbour.ip);
-        !wanted.iter().any(same)
-    };
-    let gone = present.iter().filter(is_ours).filter(is_left).copied().collect();
-    let new = wanted.iter().filter(|neighbour| !present.contains(neighbour)).copied().collect();
-    (gone, new)
+    present: &[Known],
+    addresses: &[Address],
+    wanted: &[Wanted],
+) -> Differences {
+    let mut all = Differences::default();
+    let mut allowed = Vec::new();
+    for wanted in wanted {
+        if let Some(why) = objection(addresses, wanted) {
+            all.refused.push((wanted.neighbour, why));
+            continue;
+        }
+        allowed.push(wanted.neighbour);
+        let Neighbour { interface, ip, address } = wanted.neighbour;
+        let there = present.iter().find(|it| (it.interface, it.ip) == (interface, ip));
+        let is_same = |it: &Known| it.address == Some(address);
+        match there {
+            None => all.new.push(wanted.neighbour),
+            Some(it) if it.owner == Owner::Other => {
+                all.refused.push((wanted.neighbour, Objection::OfOthers));
+            }
+            Some(it) if it.owner == Owner::Ringway && is_same(it) => {}
+            Some(it) if it.owner == Owner::Ringway => all.other.push(wanted.neighbour),
+            // What the kernel has found itself says nothing else, or less.
+            Some(it) if is_same(it) || it.address.is_none() || wanted.is_locked => {
+                all.other.push(wanted.neighbour);
+            }
+            Some(_) => all.waiting += 1,
+        }
+    }
+    let is_ours = |it: &&Known| bridges.contains(&it.interface) && it.owner == Owner::Ringway;
+    for &Known { interface, ip, address, .. } in present.iter().filter(is_ours) {
+        // What has only another station is replaced.
+        if !allowed.iter().any(|it| (it.interface, it.ip) == (interface, ip)) {
+            let address = address.unwrap_or_default();
+            all.gone.push(Neighbour { interface, ip, address });
+        }
+    }
+    all
+}
+
+fn objection(addresses: &[Address], wanted: &Wanted) -> Option<Objection> {
+    let Neighbour { interface, ip, .. } = wanted.neighbour;
+    if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || is_broadcast(ip) {
+        return Some(Objection::NoStation);
+    }
+    if addresses.iter().any(|own| own.ip == ip) {
+        return Some(Objection::OwnAddress);
+    }
+    let is_link_local = |ip| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    if wanted.is_locked || is_link_local(ip) {
+        return None;
+    }
+    // A bridge without addresses only forwards: it has no network that would say more.
+    let of_bridge = addresses.iter().filter(|own| own.interface == interface);
+    let of_bridge = of_bridge.filter(|own| own.ip.is_ipv4() == ip.is_ipv4());
+    let mut networks = of_bridge.filter(|own| !is_link_local(own.ip)).peekable();
+    networks.peek()?;
+    let len = if ip.is_ipv4() { 32 } else { 128 };
+    let is_there = networks.any(|own| overlap((ip, len), own.network));
+    (!is_there).then_some(Objection::OtherNetwork)
+}
+
+fn is_broadcast(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }
 
 /// The smallest MTU among these taps and what is in the same bridges.
@@ -158,17 +259,98 @@ mod tests {
             ip: [10, 0, 0, ip].into(),
             address: [2, 0, 0, 0, 0, last],
         };
-        assert_eq!(wanted, [of(8, 1, 1), of(9, 2, 2)]);
+        let all = |wanted: &[Wanted]| wanted.iter().map(|it| it.neighbour).collect::<Vec<_>>();
+        assert_eq!(all(&wanted), [of(8, 1, 1), of(9, 2, 2)]);
         // Left behind, right, moved to another station, and of a bridge that is not ours.
-        let present = [of(8, 4, 4), of(8, 1, 1), of(9, 5, 2), of(7, 4, 4)];
-        let (gone, new) = differences(&[8, 9], &present, &wanted);
-        assert_eq!((&gone[..], &new[..]), (&present[..1], &wanted[1..]));
-        assert_eq!(differences(&[8, 9], &wanted, &wanted), (vec![], vec![]));
+        let left = [of(8, 4, 4), of(8, 1, 1), of(9, 5, 2), of(7, 4, 4)];
+        let present = left.map(|it| known(it, Owner::Ringway));
+        let done = differences(&[8, 9], &present, &[], &wanted);
+        let (gone, other) = (vec![left[0]], vec![of(9, 2, 2)]);
+        assert_eq!(done, Differences { gone, other, ..Differences::default() });
+        let present = all(&wanted).into_iter().map(|it| known(it, Owner::Ringway));
+        let present: Vec<_> = present.collect();
+        let (nothing, new) = (Differences::default(), all(&wanted));
+        assert_eq!(differences(&[8, 9], &present, &[], &wanted), nothing);
+        let done = differences(&[8, 9], &[], &[], &wanted);
+        assert_eq!(done, Differences { new, ..nothing });
         let twice = [resident(ten, 1), Resident { address: [4; 6], ..resident(ten, 1) }];
         assert_eq!(neighbours(&links, &taps, &twice).len(), 1);
         let ours = Resident { address: [4; 6], is_locked: true, ..resident(ten, 1) };
         let told = neighbours(&links, &taps, &[resident(ten, 1), ours]);
-        assert_eq!(told, [Neighbour { address: [4; 6], ..of(8, 1, 1) }], "what others say is less");
+        let neighbour = Neighbour { address: [4; 6], ..of(8, 1, 1) };
+        assert_eq!(told, [Wanted { neighbour, is_locked: true }], "what others say is less");
+    }
+
+    fn known(Neighbour { interface, ip, address }: Neighbour, owner: Owner) -> Known {
+        Known { interface, ip, address: Some(address), owner }
+    }
+
+    #[test]
+    fn what_is_not_a_ringways_stays() {
+        let ip = |text: &str| text.parse().expect("an address");
+        let neighbour = Neighbour { interface: 8, ip: ip("10.0.0.7"), address: ADDRESS };
+        let wanted = |is_locked| [Wanted { neighbour, is_locked }];
+        let elsewhere = Neighbour { address: [4; 6], ..neighbour };
+        let silent = Known { address: None, ..known(neighbour, Owner::Kernel) };
+        // What is there; what becomes of one that was seen, and of one that is locked to it.
+        for (present, seen, locked) in [
+            (known(neighbour, Owner::Other), "refused", "refused"),
+            (known(elsewhere, Owner::Other), "refused", "refused"),
+            (known(elsewhere, Owner::Ringway), "replaced", "replaced"),
+            (known(neighbour, Owner::Kernel), "replaced", "replaced"),
+            (known(elsewhere, Owner::Kernel), "waits", "replaced"),
+            (silent, "replaced", "replaced"),
+        ] {
+            for (is_locked, expected) in [(false, seen), (true, locked)] {
+                let done = differences(&[8], &[present], &[], &wanted(is_locked));
+                assert!(done.new.is_empty() && done.gone.is_empty());
+                let what = match (&done.refused[..], &done.other[..], done.waiting) {
+                    ([(_, Objection::OfOthers)], [], 0) => "refused",
+                    ([], [_], 0) => "replaced",
+                    ([], [], 1) => "waits",
+                    _ => panic!("{done:?}"),
+                };
+                assert_eq!(what, expected, "{present:?} {is_locked}");
+            }
+            let gone = differences(&[8], &[present], &[], &[]).gone;
+            assert_eq!(gone.len(), usize::from(present.owner == Owner::Ringway));
+        }
+    }
+
+    #[test]
+    fn a_guest_has_no_address_of_the_machine_nor_of_another_network() {
+        let ip = |text: &str| -> IpAddr { text.parse().expect("an address") };
+        let own =
+            |interface, text, len| Address { interface, ip: ip(text), network: (ip(text), len) };
+        let addresses = [
+            own(8, "10.0.0.1", 24),
+            own(8, "fe80::1", 64),
+            own(5, "10.0.0.66", 32),
+            own(5, "fd00::1", 64),
+            Address { network: (ip("10.7.0.2"), 32), ..own(8, "192.0.2.1", 0) },
+        ];
+        for (text, seen, locked) in [
+            ("10.0.0.2", None, None),
+            ("10.7.0.2", None, None),
+            ("10.0.0.1", Some(Objection::OwnAddress), Some(Objection::OwnAddress)),
+            ("10.0.0.66", Some(Objection::OwnAddress), Some(Objection::OwnAddress)),
+            ("fe80::1", Some(Objection::OwnAddress), Some(Objection::OwnAddress)),
+            ("192.0.2.1", Some(Objection::OwnAddress), Some(Objection::OwnAddress)),
+            ("8.8.8.8", Some(Objection::OtherNetwork), None),
+            ("fe80::2", None, None),
+            // The bridge has no address of that family that says where it is.
+            ("fd07::2", None, None),
+            ("224.0.0.1", Some(Objection::NoStation), Some(Objection::NoStation)),
+            ("255.255.255.255", Some(Objection::NoStation), Some(Objection::NoStation)),
+            ("::", Some(Objection::NoStation), Some(Objection::NoStation)),
+            ("127.0.0.1", Some(Objection::NoStation), Some(Objection::NoStation)),
+        ] {
+            let neighbour = Neighbour { interface: 8, ip: ip(text), address: ADDRESS };
+            for (is_locked, expected) in [(false, seen), (true, locked)] {
+                let wanted = Wanted { neighbour, is_locked };
+                assert_eq!(objection(&addresses, &wanted), expected, "{text} {is_locked}");
+            }
+        }
     }
 
     #[test]

@@ -1,21 +1,20 @@
 //! The forwarding database of bridges as the kernel tells it (rtnetlink(7), family `AF_BRIDGE`):
 //! requests and answers as bytes.
 
-use std::net::IpAddr;
-
 use anyhow::{Context, ensure};
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST,
-    NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::link::{
     InfoBridgePort, InfoData, InfoPortData, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+    NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::RouteProtocol;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::neighbour::{self, Address, Known, bytes};
 
 /// Most messages of one datagram: it has 32 KiB, and each its header.
 const MESSAGES_MAX: usize = 4096;
@@ -33,26 +32,13 @@ pub struct Entry {
     pub is_learned: bool,
 }
 
-/// Whose neighbours these are, as `ip neighbour` shows it (`proto`): no other program has that
-/// number. So a ringway that is started again finds what the one before has left.
-const OWN: RouteProtocol = RouteProtocol::Other(117);
-
-/// A neighbour of a bridge: an IP address and its station, for which the bridge answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Neighbour {
-    /// The bridge.
-    pub interface: u32,
-    pub ip: IpAddr,
-    pub address: [u8; 6],
-}
-
 /// One thing that the kernel says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     Entry(Entry),
     Link(Link),
-    /// One that a ringway has put there.
-    Neighbour(Neighbour),
+    Neighbour(Known),
+    Address(Address),
     /// That was all; the tables have changed meanwhile, so some may be missing.
     Done {
         is_torn: bool,
@@ -103,59 +89,11 @@ pub fn remove(entry: &Entry, number: u32) -> Vec<u8> {
     bytes(RouteNetlinkMessage::DelNeighbour(message), NLM_F_REQUEST | NLM_F_ACK, number)
 }
 
-/// Asks for all neighbours of all interfaces.
-pub fn neighbours(number: u32) -> Vec<u8> {
-    let message = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
-    bytes(message, NLM_F_REQUEST | NLM_F_DUMP, number)
-}
-
-/// Puts a neighbour there, in the place of any other that has its IP address.
-pub fn put_neighbour(neighbour: &Neighbour, number: u32) -> Vec<u8> {
-    let mut message = about_neighbour(neighbour);
-    // It stays until it is taken away, and the kernel asks it nothing.
-    message.header.state = NeighbourState::Noarp;
-    message.attributes.push(NeighbourAttribute::LinkLayerAddress(neighbour.address.to_vec()));
-    message.attributes.push(NeighbourAttribute::Protocol(OWN));
-    let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
-    bytes(RouteNetlinkMessage::NewNeighbour(message), flags, number)
-}
-
-/// Takes a neighbour away.
-pub fn remove_neighbour(neighbour: &Neighbour, number: u32) -> Vec<u8> {
-    let message = RouteNetlinkMessage::DelNeighbour(about_neighbour(neighbour));
-    bytes(message, NLM_F_REQUEST | NLM_F_ACK, number)
-}
-
-fn about_neighbour(neighbour: &Neighbour) -> NeighbourMessage {
-    let mut message = NeighbourMessage::default();
-    message.header.ifindex = neighbour.interface;
-    (message.header.family, message.attributes) = match neighbour.ip {
-        IpAddr::V4(ip) => {
-            (AddressFamily::Inet, vec![NeighbourAttribute::Destination(NeighbourAddress::Inet(ip))])
-        }
-        IpAddr::V6(ip) => (
-            AddressFamily::Inet6,
-            vec![NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip))],
-        ),
-    };
-    message
-}
-
 fn about(interface: u32) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Bridge;
     message.header.ifindex = interface;
     message
-}
-
-fn bytes(message: RouteNetlinkMessage, flags: u16, number: u32) -> Vec<u8> {
-    let mut header = NetlinkHeader::default();
-    (header.flags, header.sequence_number) = (flags, number);
-    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    bytes
 }
 
 /// What a datagram of the kernel says in answer to the request of that number.
@@ -189,11 +127,14 @@ fn meaning(message: NetlinkMessage<RouteNetlinkMessage>, number: u32) -> Said {
             Some(code) => Said::Refused(code.get().saturating_neg()),
         },
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(message)) => {
-            match (entry(&message), own_neighbour(&message)) {
+            match (entry(&message), neighbour::known(&message)) {
                 (Some(entry), _) => Said::Entry(entry),
-                (None, Some(neighbour)) => Said::Neighbour(neighbour),
+                (None, Some(known)) => Said::Neighbour(known),
                 (None, None) => Said::Other,
             }
+        }
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(message)) => {
+            neighbour::address(&message).map_or(Said::Other, Said::Address)
         }
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(message)) => {
             link(&message).map_or(Said::Other, Said::Link)
@@ -243,31 +184,16 @@ fn entry(message: &NeighbourMessage) -> Option<Entry> {
         }
     }
     let is_aging = matches!(header.state, NeighbourState::Reachable | NeighbourState::Stale);
-    let is_put_there = header.flags.contains(NeighbourFlags::ExtLearned);
+    let by_others = NeighbourFlags::ExtLearned | NeighbourFlags::Sticky;
+    let is_put_there = header.flags.intersects(by_others);
     let is_learned = is_aging && !is_put_there;
     let is_bridge = header.family == AddressFamily::Bridge;
     is_bridge.then_some(Entry { interface: header.ifindex, address: address?, vlan, is_learned })
 }
 
-fn own_neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
-    let (mut ip, mut address, mut is_own) = (None, None, false);
-    for attribute in &message.attributes {
-        match attribute {
-            NeighbourAttribute::Destination(NeighbourAddress::Inet(it)) => ip = Some((*it).into()),
-            NeighbourAttribute::Destination(NeighbourAddress::Inet6(it)) => ip = Some((*it).into()),
-            NeighbourAttribute::LinkLayerAddress(bytes) => {
-                address = bytes.as_slice().try_into().ok()
-            }
-            NeighbourAttribute::Protocol(protocol) => is_own = *protocol == OWN,
-            _ => {}
-        }
-    }
-    let interface = message.header.ifindex;
-    is_own.then_some(Neighbour { interface, ip: ip?, address: address? })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::neighbour::{Neighbour, Owner, add, replace};
     use super::*;
 
     /// An entry as the kernel tells it, of a bridge that tells VLANs apart.
@@ -287,12 +213,13 @@ mod tests {
         let learned =
             Entry { interface: 3, address: [2, 0, 0, 0, 0, 1], vlan: 10, is_learned: true };
         let datagram =
-            [told(2, 2), told(4, 0), told(0x40, 0), told(0x80, 0), told(2, 0x10)].concat();
+            [told(2, 2), told(4, 0), told(0x40, 0), told(0x80, 0), told(2, 0x10), told(2, 0x40)];
+        let datagram = datagram.concat();
         let said = read(&datagram, 7).expect("a datagram");
-        let kinds = [true, true, false, false, false];
+        let kinds = [true, true, false, false, false, false];
         let expected = kinds.map(|is_learned| Said::Entry(Entry { is_learned, ..learned }));
         assert_eq!(said, expected);
-        assert_eq!(read(&datagram, 8).expect("a datagram"), vec![Said::Other; 5]);
+        assert_eq!(read(&datagram, 8).expect("a datagram"), vec![Said::Other; 6]);
     }
 
     #[test]
@@ -325,15 +252,28 @@ mod tests {
     fn own_neighbours_are_told_from_others() {
         for ip in ["10.0.0.1", "fd00::1"] {
             let ip = ip.parse().expect("an address");
-            let neighbour = Neighbour { interface: 3, ip, address: [2, 0, 0, 0, 0, 1] };
-            let bytes = put_neighbour(&neighbour, 7);
+            let own = Neighbour { interface: 3, ip, address: [2, 0, 0, 0, 0, 1] };
+            let bytes = add(&own, 7);
             assert_eq!((&bytes[20..24], bytes[24]), (&3u32.to_ne_bytes()[..], 0x40));
-            assert_eq!(read(&bytes, 7).expect("one"), [Said::Neighbour(neighbour)]);
-            let mut of_other = bytes.clone();
+            let address = Some(own.address);
+            let known = |owner| Known { interface: 3, ip, address, owner };
+            let said = |bytes: &[u8]| read(bytes, 7).expect("one");
+            assert_eq!(said(&bytes), [Said::Neighbour(known(Owner::Ringway))]);
             let at = bytes.windows(2).rposition(|pair| pair == [117, 0]).expect("a protocol");
-            of_other[at] = 11;
-            assert_eq!(read(&of_other, 7).expect("one"), [Said::Other]);
-            assert_eq!(remove_neighbour(&neighbour, 7)[4..6], 29u16.to_ne_bytes());
+            let with = |at: usize, value| {
+                let mut bytes = bytes.clone();
+                bytes[at] = value;
+                bytes
+            };
+            let (state, flags) = (24, 26);
+            let others = [with(at, 11), with(at, 0), with(state, 0x80), with(flags, 0x10)];
+            for bytes in others {
+                assert_eq!(said(&bytes), [Said::Neighbour(known(Owner::Other))]);
+            }
+            assert_eq!(said(&with(state, 4)), [Said::Neighbour(known(Owner::Kernel))]);
+            assert_eq!(neighbour::remove(&own, 7)[4..6], 29u16.to_ne_bytes());
+            // Either it creates, and nothing was there, or it replaces.
+            assert_eq!((&add(&own, 7)[6..8], &replace(&own, 7)[6..8]), (&[5, 6][..], &[5, 1][..]));
         }
     }
 
@@ -341,7 +281,7 @@ mod tests {
     fn no_bytes_are_too_strange() {
         let ip = "fd00::1".parse().expect("an address");
         let neighbour = Neighbour { interface: 3, ip, address: [2, 0, 0, 0, 0, 1] };
-        let whole = [told(2, 2), told(4, 0), put_neighbour(&neighbour, 7)].concat();
+        let whole = [told(2, 2), told(4, 0), add(&neighbour, 7)].concat();
         for len in 0..whole.len() {
             let _ = read(&whole[..len], 7);
         }

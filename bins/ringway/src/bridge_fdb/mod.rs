@@ -8,6 +8,7 @@
 
 mod decide;
 pub mod messages;
+pub mod neighbour;
 
 use std::os::fd::OwnedFd;
 
@@ -19,9 +20,10 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
-use decide::left;
-pub use decide::{Resident, TapPort, bridge_of, differences, neighbours, smallest_mtu};
-use messages::{Entry, Link, Neighbour, Said};
+pub use decide::{Objection, Resident, TapPort, bridge_of, neighbours, smallest_mtu};
+use decide::{Wanted, differences, left};
+use messages::{Entry, Link, Said};
+use neighbour::{Address, Known, Neighbour};
 
 /// Longest wait for an answer of the kernel, which gives it within the call that asks.
 const ANSWER_MAX: std::time::Duration = std::time::Duration::from_secs(1);
@@ -42,6 +44,18 @@ const ATTEMPTS_MAX: usize = 3;
 pub fn interface(name: &str) -> anyhow::Result<u32> {
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
     netdevice::name_to_index(socket, name).with_context(|| name.to_owned())
+}
+
+/// What became of the neighbours of bridges.
+#[derive(Debug)]
+pub struct Synced {
+    /// How many came and went.
+    pub count: usize,
+    /// There are some that may come later.
+    pub is_waiting: bool,
+    pub refused: Vec<(Neighbour, Objection)>,
+    /// The kernel did not want one; all others are as wanted.
+    pub failure: Option<anyhow::Error>,
 }
 
 /// Asks the kernel.
@@ -78,29 +92,39 @@ impl Netlink {
         Ok(left.len())
     }
 
-    /// Makes the neighbours of these bridges those that are wanted, as far as a ringway has put
-    /// them there; how many came and went.
+    /// Makes the neighbours of these bridges those that are wanted, as far as nothing is there that
+    /// is not a ringway's.
     ///
     /// # Errors
-    /// The kernel refuses one, or does not answer; all others are as wanted.
-    pub fn sync(&mut self, bridges: &[u32], wanted: &[Neighbour]) -> anyhow::Result<usize> {
-        let request = messages::neighbours(self.next_number());
+    /// The kernel does not answer.
+    pub fn sync(&mut self, bridges: &[u32], wanted: &[Wanted]) -> anyhow::Result<Synced> {
         // A list that is torn only leads to one change more, or later.
+        let request = neighbour::list(self.next_number());
         let (said, _) = self.ask_for_all(&request)?;
-        let own = |said| if let Said::Neighbour(own) = said { Some(own) } else { None };
-        let present: Vec<Neighbour> = said.into_iter().filter_map(own).collect();
-        let (gone, new) = differences(bridges, &present, wanted);
+        let known = |said| if let Said::Neighbour(known) = said { Some(known) } else { None };
+        let present: Vec<Known> = said.into_iter().filter_map(known).collect();
+        let request = neighbour::addresses(self.next_number());
+        let (said, _) = self.ask_for_all(&request)?;
+        let address = |said| if let Said::Address(address) = said { Some(address) } else { None };
+        let addresses: Vec<Address> = said.into_iter().filter_map(address).collect();
+        let differences = differences(bridges, &present, &addresses, wanted);
         // One that the kernel does not want keeps no other from its place.
-        let mut refusal = None;
-        for neighbour in &gone {
-            let request = messages::remove_neighbour(neighbour, self.next_number());
-            refusal = refusal.or(self.carry_out(&request).err());
+        let mut failure = None;
+        let changes = [
+            (&differences.gone, neighbour::remove as fn(&Neighbour, u32) -> Vec<u8>),
+            (&differences.new, neighbour::add),
+            (&differences.other, neighbour::replace),
+        ];
+        let mut count = 0;
+        for (neighbours, request) in changes {
+            for neighbour in neighbours {
+                let request = request(neighbour, self.next_number());
+                failure = failure.or(self.carry_out(&request).err());
+                count += 1;
+            }
         }
-        for neighbour in &new {
-            let request = messages::put_neighbour(neighbour, self.next_number());
-            refusal = refusal.or(self.carry_out(&request).err());
-        }
-        refusal.map_or(Ok(gone.len() + new.len()), Err)
+        let is_waiting = differences.waiting > 0 || !differences.refused.is_empty();
+        Ok(Synced { count, is_waiting, refused: differences.refused, failure })
     }
 
     /// All interfaces.
@@ -148,16 +172,17 @@ impl Netlink {
         bail!("the kernel's list does not end")
     }
 
-    /// What is gone already is no error: it was too old, or another host has the station now.
+    /// What is gone already is no error: it was too old, or another host has the station now. Nor
+    /// is what has come meanwhile: the next look finds whose it is.
     fn carry_out(&self, request: &[u8]) -> anyhow::Result<()> {
         self.send(request)?;
         for _ in 0..DATAGRAMS_MAX {
             for said in self.receive()? {
                 match said {
                     Said::Acknowledged => return Ok(()),
-                    Said::Refused(number) if number == Errno::NOENT.raw_os_error() => return Ok(()),
+                    Said::Refused(number) if is_late(number) => return Ok(()),
                     Said::Refused(number) => return Err(refusal(number)),
-                    Said::Entry(_) | Said::Link(_) | Said::Neighbour(_) => {}
+                    Said::Entry(_) | Said::Link(_) | Said::Neighbour(_) | Said::Address(_) => {}
                     Said::Done { .. } | Said::Other => {}
                 }
             }
@@ -181,6 +206,10 @@ impl Netlink {
             recv(&self.socket, &mut datagram, RecvFlags::empty()).context("the kernel's answer")?;
         messages::read(&datagram[..len], self.number)
     }
+}
+
+fn is_late(number: i32) -> bool {
+    [Errno::NOENT, Errno::EXIST].map(Errno::raw_os_error).contains(&number)
 }
 
 fn refusal(number: i32) -> anyhow::Error {

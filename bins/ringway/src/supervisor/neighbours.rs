@@ -6,17 +6,23 @@
 //! a guest's old place, and their end, may come after the guest.) A ringway that ends takes its
 //! neighbours along; what one that was killed has left, the next one finds.
 //!
+//! What is not a ringway's stays: entries of operators and other programs are neither replaced nor
+//! deleted, and no guest has an address of this machine, or, unless it is locked to it, one outside
+//! the networks of the bridge.
+//!
 //! Limits: one ringway for each bridge; the untagged VLAN of each tap. What guests were seen to use
 //! counts where they have no `locked_ips`; a data plane that is new sees it anew.
 
 use std::time::{Duration, Instant};
 
+use ringway_net::MacAddress;
 use ringway_supervisor::wire::{List, SEEN_IPS_MAX, SeenIp};
 use ringway_switch::PortId;
 use tracing::{debug, warn};
 
 use super::{Port, Supervisor};
-use crate::bridge_fdb::{self, Netlink, Resident, TapPort, bridge_of};
+use crate::bridge_fdb::neighbour::Neighbour;
+use crate::bridge_fdb::{self, Netlink, Objection, Resident, Synced, TapPort, bridge_of};
 use crate::chatter::Chatter;
 
 /// As often as this at most: a guest cannot keep the supervisor busy by coming and going.
@@ -26,6 +32,8 @@ const SOONEST: Duration = Duration::from_millis(100);
 /// at least.
 const AGAIN: Duration = Duration::from_millis(250);
 const LATEST: Duration = Duration::from_secs(10);
+/// While another program's entry, or the kernel's, is where one is to come.
+const LATEST_WAITING: Duration = Duration::from_secs(1);
 
 /// After a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -47,6 +55,9 @@ pub(super) struct Neighbours {
     last: Option<Instant>,
     /// Until the next look.
     pause: Duration,
+    /// Those that bridges were not told of at the last look, and whether the log says so: what is
+    /// in the way for a moment only, such as a route of a guest's old place, needs no line.
+    refused: Vec<(Neighbour, Objection, bool)>,
     chatter: Chatter,
 }
 
@@ -54,7 +65,7 @@ impl Neighbours {
     pub(super) fn new() -> Self {
         let (wanted, bridges) = (Wanted::default(), Vec::new());
         let (due, last, chatter) = (None, None, Chatter::new());
-        Self { wanted, bridges, due, last, pause: AGAIN, chatter }
+        Self { wanted, bridges, due, last, pause: AGAIN, refused: Vec::new(), chatter }
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
@@ -84,14 +95,33 @@ impl Neighbours {
         self.due.is_some_and(|due| due <= now)
     }
 
+    /// They were not told of these.
+    fn note_refused(&mut self, refused: Vec<(Neighbour, Objection)>) {
+        let before = std::mem::take(&mut self.refused);
+        for (neighbour, why) in refused {
+            let find = |(one, other, _): &&_| (*one, *other) == (neighbour, why);
+            let is_said = before.iter().find(find).map(|(.., is_said)| *is_said);
+            if is_said == Some(false) {
+                let Neighbour { ip, address, .. } = neighbour;
+                let mac = MacAddress(address);
+                self.chatter.say_of(None, || {
+                    warn!("{ip} of {mac} is not told to the bridge: {why}");
+                });
+            }
+            self.refused.push((neighbour, why, is_said.is_some()));
+        }
+    }
+
     /// They were told of so many changes, or could not be.
-    fn have_been_told(&mut self, changes: Option<usize>, now: Instant) {
+    fn have_been_told(&mut self, changes: Option<usize>, is_waiting: bool, now: Instant) {
         let pause = match changes {
             None => RETRY_AFTER,
             Some(0) => self.pause,
             Some(_) => AGAIN,
         };
-        (self.last, self.pause) = (Some(now), LATEST.min(2 * pause));
+        let latest = if is_waiting { LATEST_WAITING } else { LATEST };
+        let pause = pause.min(latest);
+        (self.last, self.pause) = (Some(now), latest.min(2 * pause));
         // Where nothing is wanted any more, that was the last time.
         let is_over = changes.is_some() && self.wanted.taps.is_empty();
         self.due = Some(now + pause).filter(|_| !is_over);
@@ -108,15 +138,18 @@ impl Supervisor {
         if !self.neighbours.is_due(now) {
             return;
         }
-        let done = self.sync_neighbours();
-        self.neighbours.have_been_told(done.as_ref().ok().copied(), now);
-        match done {
-            Ok(0) => {}
-            Ok(count) => debug!("{count} neighbours of bridges have come or gone"),
-            Err(why) => {
-                let why = format!("bridges do not know where guests are: {why:#}");
-                self.neighbours.chatter.say_of(None, || warn!("{why}"));
-            }
+        let (count, is_waiting, why) = match self.sync_neighbours() {
+            Ok(Synced { failure, count, is_waiting, .. }) => (count, is_waiting, failure),
+            Err(why) => (0, false, Some(why)),
+        };
+        let changes = why.is_none().then_some(count);
+        self.neighbours.have_been_told(changes, is_waiting, now);
+        if count > 0 {
+            debug!("{count} neighbours of bridges have come or gone");
+        }
+        if let Some(why) = why {
+            let why = format!("bridges do not know where guests are: {why:#}");
+            self.neighbours.chatter.say_of(None, || warn!("{why}"));
         }
     }
 
@@ -128,7 +161,7 @@ impl Supervisor {
         }
     }
 
-    fn sync_neighbours(&mut self) -> anyhow::Result<usize> {
+    fn sync_neighbours(&mut self) -> anyhow::Result<Synced> {
         let (state, mut netlink) = (&mut self.neighbours, Netlink::open()?);
         let (links, Wanted { taps, residents }) = (netlink.links()?, &state.wanted);
         let bridges = taps.iter().filter_map(|tap| bridge_of(&links, tap.interface));
@@ -136,8 +169,10 @@ impl Supervisor {
         let all = [&bridges[..], &state.bridges].concat();
         let neighbours = bridge_fdb::neighbours(&links, taps, residents);
         let done = netlink.sync(&all, &neighbours);
-        state.note_bridges(bridges, done.is_ok());
-        done
+        state.note_bridges(bridges, done.as_ref().is_ok_and(|done| done.failure.is_none()));
+        let mut done = done?;
+        state.note_refused(std::mem::take(&mut done.refused));
+        Ok(done)
     }
 
     fn residents(&self) -> Vec<Resident> {
@@ -187,17 +222,17 @@ mod tests {
         assert_eq!(told.due(), None, "no tap asks");
         told.note(wanted(1), start);
         assert!(told.is_due(start));
-        told.have_been_told(Some(1), start);
+        told.have_been_told(Some(1), false, start);
         told.note(wanted(2), start + SOONEST / 2);
         assert_eq!(told.due(), Some(start + SOONEST));
-        told.have_been_told(Some(1), start + SOONEST);
+        told.have_been_told(Some(1), false, start + SOONEST);
         told.note(wanted(2), start + 2 * SOONEST);
         let (mut now, mut pauses) = (start + SOONEST, Vec::new());
         for changes in [0, 0, 0, 0, 0, 0, 0, 1] {
             let due = told.due().expect("there is more");
             pauses.push(due - now);
             now = due;
-            told.have_been_told(Some(changes), now);
+            told.have_been_told(Some(changes), false, now);
         }
         pauses.push(told.due().expect("there is more") - now);
         let doubled = [1, 2, 4, 8, 16, 32].map(|count| AGAIN * count);
@@ -208,11 +243,11 @@ mod tests {
     fn what_failed_is_tried_again_and_the_last_is_the_last() {
         let (mut told, start) = (Neighbours::new(), Instant::now());
         told.note(wanted(1), start);
-        told.have_been_told(None, start);
+        told.have_been_told(None, false, start);
         assert_eq!(told.due(), Some(start + RETRY_AFTER));
         told.note(Wanted::default(), start + LATEST);
         assert!(told.is_due(start + LATEST));
-        told.have_been_told(Some(1), start + LATEST);
+        told.have_been_told(Some(1), false, start + LATEST);
         assert_eq!(told.due(), None);
     }
 
