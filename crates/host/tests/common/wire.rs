@@ -139,11 +139,14 @@ pub fn raw_tap(name: &str, flags: i32) -> OwnedFd {
     fd
 }
 
-/// Creates a tap that stays, as `ip tuntap add` does.
+/// Creates a tap of user 0 that stays, as `ip tuntap add` does. Others may open one that has no
+/// owner.
 pub fn create_persistent(name: &str, flags: i32) {
     let fd = raw_tap(name, flags);
-    // SAFETY: this call takes its argument by value.
-    assert_eq!(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST, 1) }, 0);
+    for (request, value) in [(libc::TUNSETOWNER, 0), (libc::TUNSETPERSIST, 1)] {
+        // SAFETY: both calls take their argument by value.
+        assert_eq!(unsafe { libc::ioctl(fd.as_raw_fd(), request, value) }, 0);
+    }
 }
 
 /// A frame of `len` bytes, different for every seed, that goes to no known station.
