@@ -8,6 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, anyhow};
 
+use crate::shell;
+
 /// Drivers that are loaded by name and not because something links to them.
 pub const DRIVERS: [&str; 4] =
     ["librte_bus_vdev", "librte_mempool_ring", "librte_net_virtio", "librte_net_vhost"];
@@ -19,6 +21,13 @@ const PROGRAM: &str = "dpdk-testpmd";
 
 /// Where Debian has the libraries.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// Where an installed DPDK has its drivers. Any DPDK of Debian's loads all that are there, and ends
+/// where it already has some of them.
+const INSTALLED: &str = "/usr/lib/x86_64-linux-gnu/dpdk";
+
+/// Runs the rest of its words where that directory is empty.
+const WITHOUT_INSTALLED: &str = "mount -t tmpfs none \"$0\" && exec env \"$@\"";
 
 /// What it takes to run `dpdk-testpmd`.
 #[derive(Debug, Clone)]
@@ -70,13 +79,15 @@ impl DpdkFiles {
         self.unpacked.as_ref().is_none_or(|unpacked| unpacked.drivers.iter().any(is_tap))
     }
 
-    /// Lets another program find the libraries as well, behind its own, and load the drivers.
-    pub(crate) fn lend_to(&self, command: &mut Command, own: &Path) {
-        let Some(unpacked) = &self.unpacked else { return };
+    /// Lets another program, without arguments yet, find the libraries as well, behind its own, and
+    /// load the drivers.
+    pub(crate) fn lend_to(&self, mut command: Command, own: &Path) -> Command {
+        let Some(unpacked) = &self.unpacked else { return command };
         let drivers = unpacked.drivers.iter().map(|path| path.display().to_string());
         command.env("LD_PRELOAD", drivers.collect::<Vec<_>>().join(":"));
         let libraries = format!("{}:{}", own.display(), unpacked.libraries.display());
         command.env("LD_LIBRARY_PATH", libraries);
+        without_installed(command, Path::new(INSTALLED))
     }
 
     /// The program with its libraries and drivers, `preload` beside them, and no arguments yet.
@@ -94,8 +105,29 @@ impl DpdkFiles {
         if !loaded.is_empty() {
             command.env("LD_PRELOAD", loaded.join(":"));
         }
-        command
+        let is_unpacked = self.unpacked.is_some();
+        if is_unpacked { without_installed(command, Path::new(INSTALLED)) } else { command }
     }
+}
+
+/// The same command in a view of the file system of its own, in which nothing is installed there.
+/// It stays one process with one number.
+fn without_installed(command: Command, installed: &Path) -> Command {
+    if !installed.is_dir() {
+        return command;
+    }
+    let mut apart = shell::command(&["unshare"]);
+    if !shell::is_root() {
+        apart.arg("--map-root-user");
+    }
+    apart.args(["--mount", "--", "sh", "-c", WITHOUT_INSTALLED]).arg(installed);
+    // Not of the programs in between, which would load what is preloaded, too.
+    for (name, value) in command.get_envs() {
+        let word = [name, value.unwrap_or_default()].join("=".as_ref());
+        apart.arg(word);
+    }
+    apart.arg(command.get_program()).args(command.get_args());
+    apart
 }
 
 /// Where the program is below such a directory.
@@ -135,5 +167,30 @@ mod tests {
         assert!(!files.has_tap());
         add(&format!("{TAP_DRIVER}.so.23"));
         assert!(DpdkFiles::unpacked(directory.path()).is_ok_and(|files| files.has_tap()));
+    }
+
+    #[test]
+    fn what_is_installed_is_out_of_sight_and_the_command_stays_the_same() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let (there, nowhere) = (directory.path(), directory.path().join("nowhere"));
+        fs::write(there.join("driver"), "").expect("written");
+        let look = || {
+            let mut command = shell::command(&["sh", "-c", "ls \"$1\"; echo $NAME $2 $$", "sh"]);
+            command.arg(there).env("NAME", "a b");
+            command
+        };
+        if let Err(why) = shell::output(&mut without_installed(shell::command(&["true"]), there)) {
+            return println!("skipped: {why:#}");
+        }
+        let seen = |installed: &Path| {
+            let mut command = without_installed(look(), installed);
+            let command = command.arg("more").stdout(std::process::Stdio::piped());
+            let child = command.spawn().expect("it starts");
+            let id = format!(" {}\n", child.id());
+            let output = child.wait_with_output().expect("it ends");
+            String::from_utf8_lossy(&output.stdout).replace(&id, " itself\n")
+        };
+        assert_eq!(seen(&nowhere), "driver\na b more itself\n");
+        assert_eq!(seen(there), "a b more itself\n");
     }
 }

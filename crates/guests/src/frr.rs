@@ -18,11 +18,19 @@ use crate::process::Process;
 use crate::shell;
 use crate::stage::Stage;
 
-/// The group that may talk to the daemons, with a number that no other has.
-const GROUP: &str = "frrvty:x:64999:root\n";
+/// The group that may talk to the daemons, which end if there are two of that name.
+const GROUP: &str = "frrvty:";
+/// The rest of its line, with a number that no other group has.
+const MEMBERS: &str = "x:64999:root";
 
 /// Longest wait until a daemon answers.
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// The groups with that of the daemons, once, also where FRR is installed.
+fn with_group(groups: &str) -> String {
+    let others = groups.lines().filter(|line| !line.starts_with(GROUP));
+    others.map(|line| format!("{line}\n")).chain([format!("{GROUP}{MEMBERS}\n")]).collect()
+}
 
 /// The routing daemons of one host.
 #[derive(Debug)]
@@ -40,7 +48,7 @@ impl Frr {
     pub fn prepare(stage: &Stage) -> anyhow::Result<()> {
         let groups = stage.file("group");
         let text = fs::read_to_string("/etc/group").context("/etc/group")?;
-        fs::write(&groups, format!("{}\n{GROUP}", text.trim_end()))?;
+        fs::write(&groups, with_group(&text))?;
         let groups = groups.display().to_string();
         shell::output(&mut shell::command(&["mount", "--bind", &groups, "/etc/group"]))?;
         shell::output(&mut shell::command(&["mount", "-t", "tmpfs", "none", "/var/tmp"]))?;
@@ -115,5 +123,18 @@ impl Frr {
         let routes =
             all.as_object().into_iter().flatten().filter_map(|(_, routes)| routes.as_object());
         Ok(routes.flatten().any(|(route, _)| route.starts_with(name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemons_group_is_there_once() {
+        let own = "root:x:0:\nfrrvty:x:64999:root\n";
+        assert_eq!(with_group("root:x:0:\n"), own);
+        assert_eq!(with_group("root:x:0:\nfrrvty:x:111:frr\n"), own);
+        assert_eq!(with_group("frrvty:x:111:frr\nroot:x:0:"), own);
     }
 }

@@ -78,9 +78,8 @@ impl Ovs {
         command.arg(format!("other_config:pmd-cpu-mask={mask}"));
         command.arg(format!("other_config:dpdk-lcore-mask={mask}"));
         shell::output(&mut command)?;
-        let mut command = ovs.files.command(&stage.directory, DPDK_SWITCH);
-        dpdk.lend_to(&mut command, &ovs.files.libraries());
-        ovs.start_switch(stage, command)?;
+        let command = ovs.files.command(&stage.directory, DPDK_SWITCH);
+        ovs.start_switch(stage, dpdk.lend_to(command, &ovs.files.libraries()))?;
         // What it calls an MTU is without the Ethernet header.
         let mtu = setting.packet_len_max - 14;
         let ports = setting.ports.iter().map(|port| {
