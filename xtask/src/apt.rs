@@ -15,6 +15,9 @@ use ringway_guests::shell;
 /// What apt is asked for about a source: a mirror, a suite, a component, and what it is.
 const TARGET: &str = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(CREATED_BY)";
 
+/// What is installed.
+const STATUS: &str = "/var/lib/dpkg/status";
+
 /// The distribution's newest release, by any name.
 const NEWEST: &str = "stable";
 
@@ -75,10 +78,19 @@ impl Apt {
         package.with_context(|| format!("{meta_package}: depends on no kernel: {depends}"))
     }
 
-    /// A package and what it depends on and is not there: with lists apart, all of that.
+    /// A package and what it depends on and is not there: with lists apart, all of that. Packages
+    /// of the same source are not there, whether they are installed or not.
     pub fn with_dependencies(&self, package: &str) -> anyhow::Result<Vec<String>> {
+        let status = tempfile::NamedTempFile::new()?;
         let mut simulate = self.command("apt-get", "install");
-        simulate.args(["-q", "--simulate", "--no-install-recommends", package]);
+        if self.options.is_empty() {
+            let shown = shell::output(self.command("apt-cache", "show").arg(package))?;
+            let installed = fs::read_to_string(STATUS).context(STATUS)?;
+            fs::write(status.path(), without_source(&installed, source(&shown)))?;
+            simulate.arg("-o").arg(format!("Dir::State::status={}", status.path().display()));
+        }
+        // What is installed may need what is said not to be.
+        simulate.args(["-q", "--simulate", "--no-install-recommends", "--fix-broken", package]);
         let packages = installed_packages(&shell::output(&mut simulate)?);
         ensure!(!packages.is_empty(), "{package}: nothing would be installed");
         Ok(packages)
@@ -132,6 +144,19 @@ impl Unpacked {
 fn concrete_package<'a>(depends: &'a str, meta_package: &str) -> Option<&'a str> {
     let packages = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     packages.into_iter().find(|name| name.starts_with("linux-image-") && *name != meta_package)
+}
+
+/// The source of a package, in a description of it.
+fn source(description: &str) -> &str {
+    let named = |field| description.lines().find_map(|line| line.strip_prefix(field));
+    let source = named("Source: ").or_else(|| named("Package: "));
+    source.and_then(|source| source.split(' ').next()).unwrap_or_default()
+}
+
+/// Descriptions of packages, without those of this source.
+fn without_source(descriptions: &str, source: &str) -> String {
+    let all = descriptions.split("\n\n").filter(|text| self::source(text) != source);
+    all.map(|text| format!("{}\n\n", text.trim_end())).collect()
 }
 
 /// The packages in what `apt-get install --simulate` prints, without those that are there in an
@@ -201,6 +226,18 @@ mod tests {
                           Inst old [1.0] (1.1 Debian:13.2/stable [amd64])\n\
                           Inst qemu (1:10.0 Debian:13.2/stable [amd64])\nConf libc6 (2.41-12)\n";
         assert_eq!(installed_packages(simulation), ["libc6", "qemu"]);
+    }
+
+    #[test]
+    fn packages_of_a_source_are_left_out() {
+        let [tool, library, other] = [
+            "Package: tool\nVersion: 1\n",
+            "Package: libtool1\nSource: tool (1)\n",
+            "Package: other\nDepends: tool\n",
+        ];
+        assert_eq!((source(tool), source(library)), ("tool", "tool"));
+        let installed = [tool, library, other].join("\n");
+        assert_eq!(without_source(&installed, "tool"), format!("{other}\n"));
     }
 
     #[test]

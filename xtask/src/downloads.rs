@@ -4,14 +4,16 @@
 //!
 //! How: packages come from the lists of this machine, or of the newest release ([`Apt`]). What is
 //! of a newer release brings along the loader and the libraries that it was built for. `testpmd` is
-//! in `dpdk-dev`, which depends on all of DPDK: what this machine does not have of that is
-//! unpacked, too (33 MB). passt becomes `passt.avx2` on a processor that has these instructions.
+//! in `dpdk-dev`, which depends on all of DPDK: that is unpacked, too, and what this machine does
+//! not have of the rest (33 MB). passt becomes `passt.avx2` on a processor that has these
+//! instructions.
 //!
-//! Limits: what was unpacked before stays, whatever the lists have now. Where there is no newer
+//! Limits: nothing of this is taken from what is installed, so that the tests are the same on all
+//! machines. What was unpacked before stays, whatever the lists have now. Where there is no newer
 //! release, the scenarios that need it are left out.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
@@ -185,15 +187,12 @@ pub fn dpdk(paths: &Paths) -> Option<DpdkFiles> {
     is_complete.then(|| DpdkFiles::unpacked(&directory).ok()).flatten()
 }
 
-/// FRR, if it is there or installed.
+/// FRR, if it is there.
 pub fn frr(paths: &Paths) -> Option<FrrFiles> {
-    FrrFiles::find(&Frr.directory(paths)).or_else(|| FrrFiles::find(Path::new("/")))
+    FrrFiles::find(&Frr.directory(paths))
 }
 
-/// Open vSwitch, if it is there or installed, and OVN.
+/// Open vSwitch, if it is there, and OVN.
 pub fn ovs(paths: &Paths) -> Option<OvsFiles> {
-    let installed = Path::new("/");
-    let found = OvsFiles::find(&Ovs.directory(paths)).or_else(|| OvsFiles::find(installed))?;
-    let unpacked = found.clone().with_ovn(&Ovn.directory(paths));
-    Some(if unpacked.has_ovn() { unpacked } else { found.with_ovn(installed) })
+    Some(OvsFiles::find(&Ovs.directory(paths))?.with_ovn(&Ovn.directory(paths)))
 }
