@@ -16,10 +16,13 @@ mod switch;
 mod text;
 mod wire;
 
-// The program shares no library: these are its own files, compiled once more.
+// Two files of the program itself, compiled once more.
 #[path = "../../bins/ringway/src/bridge_fdb/messages.rs"]
 #[allow(dead_code, reason = "the targets use only some of it")]
 mod bridge_fdb;
+#[path = "../../bins/ringway/src/bridge_fdb/neighbour.rs"]
+#[allow(dead_code, reason = "the targets use only some of it")]
+mod neighbour;
 
 use ringway_control::{config, protocol as control};
 

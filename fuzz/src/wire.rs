@@ -3,6 +3,7 @@
 use ringway_vhost_user::codec;
 
 use crate::bridge_fdb;
+use crate::neighbour::{self, Known, Neighbour, Owner};
 
 /// Bytes of a message's header: request, flags, payload length.
 const HEADER_LEN: usize = 12;
@@ -42,11 +43,13 @@ pub(crate) fn bridge_fdb(data: &[u8]) {
             bridge_fdb::Said::Entry(entry) => {
                 assert!(!bridge_fdb::remove(&entry, NUMBER).is_empty());
             }
-            bridge_fdb::Said::Neighbour(neighbour) => {
-                let put = bridge_fdb::put_neighbour(&neighbour, NUMBER);
-                let again = bridge_fdb::read(&put, NUMBER).expect("our own message");
-                assert_eq!(again, [bridge_fdb::Said::Neighbour(neighbour)]);
-                assert!(!bridge_fdb::remove_neighbour(&neighbour, NUMBER).is_empty());
+            bridge_fdb::Said::Neighbour(known) => {
+                let Known { interface, ip, address: Some(address), .. } = known else { continue };
+                let put = Neighbour { interface, ip, address };
+                let again = bridge_fdb::read(&neighbour::replace(&put, NUMBER), NUMBER);
+                let own = Known { owner: Owner::Ringway, ..known };
+                assert_eq!(again.expect("our own message"), [bridge_fdb::Said::Neighbour(own)]);
+                assert!(!neighbour::remove(&put, NUMBER).is_empty());
             }
             _ => {}
         }

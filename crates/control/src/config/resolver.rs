@@ -10,6 +10,7 @@ const DNS_PORT: u16 = 53;
 /// (`fe80::1%wlan0`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolver {
+    /// Where it is asked.
     pub address: IpAddr,
     /// Its name, or its number.
     pub interface: Option<String>,
