@@ -38,9 +38,8 @@ impl Failure {
         Self { code, ..self }
     }
 
-    /// As the runtime wants it.
-    pub fn text(&self) -> String {
-        let [_, version] = VERSIONS;
+    /// As a runtime wants it that speaks that version.
+    pub fn text(&self, version: &str) -> String {
         let Self { code, text } = self;
         format!("{}\n", json!({ "cniVersion": version, "code": *code as u32, "msg": text }))
     }

@@ -14,6 +14,9 @@ const CONTROL: &str = "/run/ringway/ringway.sock";
 /// Longest name of a network or a container: it is a label of a port.
 const NAME_LEN_MAX: usize = 128;
 
+/// Longest name of an interface, as the kernel has it (`IFNAMSIZ`, without its end).
+const INTERFACE_LEN_MAX: usize = 15;
+
 /// One network.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,6 +34,8 @@ pub struct Configuration {
     #[serde(default)]
     pub options: Map<String, Value>,
     pub ipam: Option<Ipam>,
+    /// Of the plugins before this one in a chain.
+    pub prev_result: Option<Map<String, Value>>,
     #[serde(default)]
     pub runtime_config: RuntimeConfiguration,
     /// For GC.
@@ -160,6 +165,13 @@ impl Call {
             "ADD" | "DEL" | "CHECK" => {
                 check_name("CNI_CONTAINERID", &call.container).map_err(wrong)?;
                 check_name("CNI_IFNAME", &call.interface).map_err(wrong)?;
+                if call.interface.len() > INTERFACE_LEN_MAX {
+                    let why = format!(
+                        "CNI_IFNAME: {:?} is too long: at most {INTERFACE_LEN_MAX} bytes",
+                        call.interface
+                    );
+                    return Err(wrong(why));
+                }
                 Ok(call)
             }
             "STATUS" | "GC" => Ok(call),
@@ -222,6 +234,11 @@ mod tests {
         let values = BTreeMap::from([("CNI_CONTAINERID", "c".into()), ("CNI_IFNAME", "e".into())]);
         assert!(Call::of("ADD", &values).is_ok());
         assert!(Call::of("ADD", &BTreeMap::new()).is_err());
+        for (name, is_fine) in [("a23456789012345", true), ("a234567890123456", false)] {
+            let named = values.iter().map(|(key, value)| (*key, value.clone()));
+            let named = named.chain([("CNI_IFNAME", name.to_owned())]).collect();
+            assert_eq!(Call::of("ADD", &named).is_ok(), is_fine, "{name}");
+        }
         assert!(Call::of("GC", &BTreeMap::new()).is_ok());
         assert!(Call::of("PAINT", &values).is_err());
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::answer::{Code, Failure};
 
 /// Longest wait for an answer, and its most bytes.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 const REPLY_LEN_MAX: u64 = 16 << 20;
 
 /// A port of ringway, as far as this plugin looks at it.

@@ -9,6 +9,7 @@ mod answer;
 mod attachment;
 mod configuration;
 mod control;
+mod device_info;
 mod ipam;
 mod tap;
 mod verbs;
@@ -20,16 +21,18 @@ use answer::{Code, Failure, VERSIONS};
 use configuration::{Call, Configuration};
 
 fn main() -> ExitCode {
-    let (text, code) = match answer() {
+    let [_, mut version] = VERSIONS.map(str::to_owned);
+    let (text, code) = match answer(&mut version) {
         Ok(text) => (text, ExitCode::SUCCESS),
-        Err(failure) => (failure.text(), ExitCode::FAILURE),
+        Err(failure) => (failure.text(&version), ExitCode::FAILURE),
     };
     // Without a reader nothing can be told.
     let _ = std::io::stdout().write_all(text.as_bytes());
     code
 }
 
-fn answer() -> Result<String, Failure> {
+/// What is to be printed; `version` becomes that of the runtime as soon as it is known.
+fn answer(version: &mut String) -> Result<String, Failure> {
     let mut input = String::new();
     let read = std::io::stdin().read_to_string(&mut input);
     read.map_err(|why| Failure::new(Code::Io, format!("standard input: {why}")))?;
@@ -41,6 +44,7 @@ fn answer() -> Result<String, Failure> {
         ));
     }
     let configuration = Configuration::parse(&input)?;
+    version.clone_from(&configuration.cni_version);
     let call = Call::of_environment(&command)?;
     verbs::carry_out(&call, &configuration, &input)
 }

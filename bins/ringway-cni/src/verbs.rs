@@ -7,6 +7,7 @@ use crate::answer::{Code, Failure};
 use crate::attachment::Key;
 use crate::configuration::{Call, Configuration, Kind, Valid};
 use crate::control::{Control, Port};
+use crate::device_info::DeviceInfo;
 use crate::{ipam, tap};
 
 /// Carries out what is asked; what is to be printed.
@@ -29,6 +30,8 @@ pub fn carry_out(
         _ => verbs.status().map(|()| String::new()),
     }
 }
+
+const OF_ANOTHER: &str = "it belongs to another attachment";
 
 struct Verbs<'a> {
     call: &'a Call,
@@ -53,11 +56,20 @@ impl Verbs<'_> {
         Ok(self.control.ports()?.into_iter().find(|port| port.name == name))
     }
 
+    /// A name is a short hash: only its labels say whose a port is.
+    fn is_own(&self, port: &Port) -> bool {
+        Key::of_port(port) == Some(self.key())
+    }
+
+    fn missing(&self, why: &str) -> Failure {
+        Failure::new(Code::Missing, format!("port {}: {why}", self.key().port()))
+    }
+
     fn add(&self) -> Result<String, Failure> {
         let addresses = self.ask_ipam("ADD")?;
         self.add_port(&addresses).inspect_err(|_| {
             // What was begun is undone as far as possible; DEL does the rest.
-            let _ = self.control.remove(&self.key().port());
+            let _ = self.remove_own();
             let _ = self.ask_ipam("DEL");
         })
     }
@@ -65,9 +77,12 @@ impl Verbs<'_> {
     fn add_port(&self, addresses: &Value) -> Result<String, Failure> {
         let (key, configuration) = (self.key(), self.configuration);
         let name = key.port();
-        if self.find(&name)?.is_some() {
+        let info = self.device_info(&name)?;
+        match self.find(&name)? {
             // Of an attempt that was killed: a runtime adds an attachment once.
-            self.control.remove(&name)?;
+            Some(port) if self.is_own(&port) => self.control.remove(&name)?,
+            Some(_) => return Err(self.missing(OF_ANOTHER)),
+            None => {}
         }
         self.control.add(key.request(configuration))?;
         let missing = || Failure::new(Code::Ringway, format!("port {name} is gone"));
@@ -76,7 +91,7 @@ impl Verbs<'_> {
         let own_mac = match configuration.attachment {
             Kind::Socket => {
                 interface["socketPath"] = port.socket.clone().into();
-                self.write_device_info(&port)?;
+                info.map_or(Ok(()), |info| info.write(port.socket.as_deref()))?;
                 port.mac.clone()
             }
             Kind::Tap => {
@@ -93,17 +108,13 @@ impl Verbs<'_> {
         if let Some(namespace) = &self.call.namespace {
             interface["sandbox"] = namespace.clone().into();
         }
-        Ok(result(&configuration.cni_version, interface, addresses))
+        Ok(result(configuration, interface, addresses))
     }
 
-    /// For Multus and its like (device-info-spec 1.1.0). The guest connects to a socket that is
-    /// there.
-    fn write_device_info(&self, port: &Port) -> Result<(), Failure> {
-        let Some(file) = &self.configuration.runtime_config.device_info_file else { return Ok(()) };
-        let device = json!({ "mode": "client", "path": port.socket });
-        let text = json!({ "type": "vhost-user", "version": "1.1.0", "vhost-user": device });
-        std::fs::write(file, text.to_string())
-            .map_err(|why| Failure::new(Code::Io, format!("{file}: {why}")))
+    /// The file that the runtime wants of an attachment, if it does.
+    fn device_info<'a>(&'a self, port: &'a str) -> Result<Option<DeviceInfo<'a>>, Failure> {
+        let file = self.configuration.runtime_config.device_info_file.as_deref();
+        file.map(|file| DeviceInfo::new(file, port)).transpose()
     }
 
     /// The port, if a ringway runs that has it.
@@ -111,23 +122,30 @@ impl Verbs<'_> {
         Ok(self.control.ports_left()?.into_iter().find(|port| port.name == name))
     }
 
-    /// Twice is as good as once, and what has ended by itself is gone.
+    /// Twice is as good as once, and what has ended by itself is gone. What cannot be given back
+    /// keeps nothing else.
     fn delete(&self) -> Result<(), Failure> {
-        self.ask_ipam("DEL")?;
         let name = self.key().port();
-        if let Some(file) = &self.configuration.runtime_config.device_info_file {
-            let _ = std::fs::remove_file(file);
-        }
-        if self.find_left(&name)?.is_some() {
-            self.remove(&name)?;
-        }
+        let given_back = self.ask_ipam("DEL").map(drop);
+        let info = self.device_info(&name).map(|info| {
+            info.iter().for_each(DeviceInfo::delete);
+        });
+        let removed = self.remove_own();
         // Of a ringway that was killed, perhaps just now.
-        if let (Kind::Socket, Some(directory)) =
-            (self.configuration.attachment, &self.configuration.socket_directory)
+        if let (Ok(()), Kind::Socket, Some(directory)) =
+            (&removed, self.configuration.attachment, &self.configuration.socket_directory)
         {
             let _ = std::fs::remove_file(format!("{directory}/{name}.sock"));
         }
-        Ok(())
+        removed.and(given_back).and(info)
+    }
+
+    fn remove_own(&self) -> Result<(), Failure> {
+        let name = self.key().port();
+        match self.find_left(&name)? {
+            Some(port) if self.is_own(&port) => self.remove(&name),
+            _ => Ok(()),
+        }
     }
 
     /// Another call may have done it at the same time, or ringway has ended.
@@ -139,14 +157,12 @@ impl Verbs<'_> {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let name = self.key().port();
-        let missing = |why: &str| Failure::new(Code::Missing, format!("port {name}: {why}"));
-        let port = self.find(&name)?.ok_or_else(|| missing("it is gone"))?;
-        if Key::of_port(&port) != Some(self.key()) {
-            return Err(missing("it belongs to another attachment"));
+        let port = self.find(&self.key().port())?.ok_or_else(|| self.missing("it is gone"))?;
+        if !self.is_own(&port) {
+            return Err(self.missing(OF_ANOTHER));
         }
         if port.state == "failed" {
-            return Err(missing("it has failed"));
+            return Err(self.missing("it has failed"));
         }
         self.ask_ipam("CHECK").map(drop)
     }
@@ -181,15 +197,32 @@ impl Verbs<'_> {
     }
 }
 
-fn result(version: &str, interface: Value, addresses: &Value) -> String {
-    let mut result = json!({ "cniVersion": version, "interfaces": [interface] });
-    for key in ["ips", "routes", "dns"] {
-        if !addresses[key].is_null() {
-            result[key] = addresses[key].clone();
+/// What the plugins before this one in a chain said, with our own interface and addresses.
+fn result(configuration: &Configuration, interface: Value, addresses: &Value) -> String {
+    let mut result = Value::Object(configuration.prev_result.clone().unwrap_or_default());
+    result["cniVersion"] = configuration.cni_version.clone().into();
+    let own = append(&mut result["interfaces"], vec![interface]);
+    let list = |key: &str| addresses[key].as_array().cloned().unwrap_or_default();
+    let mut ips = list("ips");
+    for ip in &mut ips {
+        ip["interface"] = own.into();
+    }
+    for (key, more) in [("ips", ips), ("routes", list("routes"))] {
+        if !more.is_empty() || addresses[key].is_array() {
+            append(&mut result[key], more);
         }
     }
-    for ip in result.get_mut("ips").and_then(Value::as_array_mut).into_iter().flatten() {
-        ip["interface"] = 0.into();
+    if !addresses["dns"].is_null() {
+        result["dns"] = addresses["dns"].clone();
     }
     format!("{result}\n")
+}
+
+/// Adds to a list, which may be missing; how many were there before.
+fn append(list: &mut Value, more: Vec<Value>) -> usize {
+    let mut all = list.as_array().cloned().unwrap_or_default();
+    let before = all.len();
+    all.extend(more);
+    *list = all.into();
+    before
 }

@@ -57,6 +57,16 @@ impl Ringway {
         Some(ports.filter(|port| port["label"].is_array()).collect())
     }
 
+    fn set(&self, name: &Value, options: Value) {
+        let mut stream = UnixStream::connect(&self.control).expect("it listens");
+        let request =
+            json!({ "version": 1, "command": "port_set", "name": name, "options": options });
+        stream.write_all(format!("{request}\n").as_bytes()).expect("connected");
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).expect("an answer");
+        assert!(line.contains("\"ok\":true"), "{line}");
+    }
+
     fn count(&self) -> usize {
         self.ports().expect("it answers").len()
     }
@@ -108,6 +118,7 @@ impl Bench {
         command.env("CNI_IFNAME", "net1").env_remove("CNI_NETNS");
         // What a plugin for addresses calls is found, too.
         command.env("CNI_PATH", self.directory.path());
+        command.env("RINGWAY_CNI_DEVICE_INFO", self.directory.path());
         command
     }
 
@@ -178,6 +189,127 @@ fn an_attachment_comes_is_checked_and_goes() {
     assert!(!bench.ask("CHECK", ("c2", &blue)).0);
     assert!(bench.ask("DEL", ("c1", &blue)).0 && bench.ask("DEL", ("c1", &blue)).0);
     assert!(ringway.count() == 0 && !info.exists());
+}
+
+/// A network's configuration may come from people who may not write this machine's files.
+#[test]
+fn no_file_of_others_is_written_or_deleted() {
+    let Some(program) = Ringway::program() else { return };
+    let bench = Bench::new();
+    let ringway = Ringway::start(&program, &bench);
+    let place = bench.directory.path();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let file = elsewhere.path().join("file");
+    std::fs::write(&file, "theirs").expect("written");
+    std::fs::copy(&file, place.join("there")).expect("copied");
+    std::os::unix::fs::symlink(&file, place.join("link")).expect("made");
+    let up = place.join("..").join(place.file_name().expect("a name")).join("up");
+    let others = [file.clone(), place.join("there"), place.join("link"), up, place.join("")];
+    for named in &others {
+        let runtime = json!({ "runtimeConfig": { "CNIDeviceInfoFile": named } });
+        let blue = bench.configuration("blue", runtime);
+        let (ok, why) = bench.ask("ADD", ("c1", &blue));
+        assert!(!ok && ringway.count() == 0, "{named:?} {why}");
+        let _ = bench.ask("DEL", ("c1", &blue));
+    }
+    for kept in [&file, &place.join("there"), &place.join("link")] {
+        assert_eq!(std::fs::read_to_string(kept).expect("it is there"), "theirs");
+    }
+    assert!(place.join("link").is_symlink());
+    let info = place.join("info");
+    let runtime = json!({ "runtimeConfig": { "CNIDeviceInfoFile": info } });
+    let blue = bench.configuration("blue", runtime);
+    // Twice, as after an attempt that was killed.
+    assert!(bench.ask("ADD", ("c1", &blue)).0 && bench.ask("ADD", ("c1", &blue)).0);
+    let mode = std::fs::metadata(&info).expect("written").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(!bench.ask("ADD", ("c2", &blue)).0, "it is another attachment's");
+    assert!(bench.ask("DEL", ("c2", &blue)).0 && info.exists());
+    assert!(bench.ask("DEL", ("c1", &blue)).0 && !info.exists());
+}
+
+#[test]
+fn a_port_of_another_attachment_stays() {
+    let Some(program) = Ringway::program() else { return };
+    let bench = Bench::new();
+    let ringway = Ringway::start(&program, &bench);
+    let blue = bench.configuration("blue", json!({}));
+    assert!(bench.ask("ADD", ("c1", &blue)).0);
+    let theirs = ["cni.network:red", "cni.container:c9", "cni.interface:net9"];
+    ringway.set(&ringway.ports().expect("it answers")[0]["name"], json!({ "label": theirs }));
+    for verb in ["ADD", "CHECK", "DEL"] {
+        let (ok, why) = bench.ask(verb, ("c1", &blue));
+        assert!(ok == (verb == "DEL") && ringway.count() == 1, "{verb} {why}");
+    }
+}
+
+#[test]
+fn what_came_before_in_a_chain_is_handed_on() {
+    let Some(program) = Ringway::program() else { return };
+    let bench = Bench::new();
+    let _ringway = Ringway::start(&program, &bench);
+    let before = json!({ "cniVersion": "1.0.0",
+        "interfaces": [{ "name": "eth0" }, { "name": "host" }],
+        "ips": [{ "address": "192.0.2.5/24", "interface": 0 }],
+        "routes": [{ "dst": "0.0.0.0/0" }], "dns": { "nameservers": ["192.0.2.1"] } });
+    let more = json!({ "cniVersion": "1.0.0", "prevResult": before });
+    for (blue, ips) in
+        [(bench.configuration("blue", more.clone()), 1), (bench.with_addresses(more), 2)]
+    {
+        let (ok, result) = bench.ask("ADD", ("c1", &blue));
+        assert!(ok && result["cniVersion"] == "1.0.0", "{result}");
+        let names = result["interfaces"].as_array().expect("interfaces").iter();
+        let names: Vec<_> = names.map(|it| it["name"].as_str().expect("a name")).collect();
+        assert_eq!(names, ["eth0", "host", "net1"]);
+        assert_eq!(result["ips"][0], before["ips"][0]);
+        let told = result["ips"].as_array().expect("addresses");
+        assert!(
+            told.len() == ips && told.iter().skip(1).all(|ip| ip["interface"] == 2),
+            "{result}"
+        );
+        assert_eq!((&result["routes"], &result["dns"]), (&before["routes"], &before["dns"]));
+        assert!(bench.ask("DEL", ("c1", &blue)).0);
+    }
+}
+
+#[test]
+fn an_error_is_told_in_the_version_of_the_network() {
+    let bench = Bench::new();
+    for version in ["1.0.0", "1.1.0"] {
+        let blue = bench.configuration("blue", json!({ "cniVersion": version }));
+        let (ok, why) = bench.ask("ADD", ("c1", &blue));
+        assert!(!ok && why["cniVersion"] == version, "{why}");
+    }
+}
+
+#[test]
+fn a_port_goes_also_where_its_address_cannot_be_given_back() {
+    let Some(program) = Ringway::program() else { return };
+    let bench = Bench::new();
+    let ringway = Ringway::start(&program, &bench);
+    let blue = bench.with_addresses(json!({}));
+    assert!(bench.ask("ADD", ("c1", &blue)).0);
+    std::fs::remove_file(bench.directory.path().join("pool")).expect("it is there");
+    let (ok, why) = bench.ask("DEL", ("c1", &blue));
+    assert!(!ok && why["code"] == 102 && ringway.count() == 0, "{why}");
+}
+
+/// A node that boots, or is drained.
+#[test]
+fn a_hundred_at_once_all_come_and_go() {
+    let Some(program) = Ringway::program() else { return };
+    let bench = Bench::new();
+    let ringway = Ringway::start(&program, &bench);
+    let blue = bench.configuration("blue", json!({}));
+    let containers: Vec<String> = (0..100).map(|number| format!("c{number}")).collect();
+    for (verb, count) in [("ADD", 100), ("DEL", 0)] {
+        let start = |container: &String| bench.start(verb, (container, &blue));
+        let children: Vec<Child> = containers.iter().map(start).collect();
+        let failed = children.into_iter().map(answer).filter(|(ok, _)| !ok);
+        let failed: Vec<_> = failed.collect();
+        assert!(failed.is_empty(), "{verb}: {} failed: {:?}", failed.len(), failed[0]);
+        assert_eq!(ringway.count(), count);
+    }
 }
 
 #[test]
