@@ -135,6 +135,30 @@ fn stuck_clients_block_no_other_and_are_dropped() {
     assert!(ringway.ticks() - ticks < 100, "the daemon waits for no client in a busy loop");
 }
 
+/// Whatever comes meanwhile, and whatever the data plane is busy with.
+#[test]
+fn who_has_asked_gets_an_answer() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = ringway(&directory);
+    let question = json!({ "version": 1, "command": "stats" }).to_string() + "\n";
+    let data_plane = ringway.data_plane();
+    rustix::process::kill_process(data_plane, Signal::STOP).expect("it runs");
+    let ask = || {
+        let mut client = ringway.connect();
+        client.send(question.as_bytes()).expect("connected");
+        client
+    };
+    let mut asking: Vec<Client> = (0..3 * CLIENTS_MAX).map(|_| ask()).collect();
+    let silent: Vec<Client> = (0..3 * CLIENTS_MAX).map(|_| ringway.connect()).collect();
+    rustix::process::kill_process(data_plane, Signal::CONT).expect("it runs");
+    for (number, client) in asking.iter_mut().enumerate() {
+        assert!(client.line().contains("\"uptime_ms\""), "{number}");
+    }
+    // They have said nothing more for a second.
+    assert!(ringway.told(&["stats"]).contains("waiting"));
+    drop(silent);
+}
+
 #[test]
 fn who_has_no_process_id_here_may_ask_all_the_same() {
     let directory = tempfile::tempdir().expect("a directory");

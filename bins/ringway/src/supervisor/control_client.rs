@@ -3,9 +3,10 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringway_host::{Interest, PeerCredentials};
+use rustix::net::{RecvFlags, recv};
 
 use super::record::{ClientRecord, Fds};
 use crate::control::fds::send_with_fds;
@@ -36,8 +37,8 @@ pub(super) struct Client {
     pub(super) output: Vec<u8>,
     /// They go with the first bytes of the output.
     pub(super) fds: Vec<OwnedFd>,
-    /// When something last came from it.
-    pub(super) heard_at: Instant,
+    /// When something last came from it, or went to it.
+    pub(super) active_at: Instant,
     /// Since when it owes us the rest of a line, or has not read an answer.
     pub(super) owes_since: Option<Instant>,
     /// `None`: nothing is wanted of it now.
@@ -66,7 +67,7 @@ impl Client {
             has_ended: false,
             output: Vec::new(),
             fds: Vec::new(),
-            heard_at: Instant::now(),
+            active_at: Instant::now(),
             owes_since: None,
             interest: Some(Interest::Readable),
         }
@@ -93,7 +94,7 @@ impl Client {
                 Ok(0) => self.has_ended = true,
                 Ok(n) => {
                     self.input.extend_from_slice(&buffer[..n]);
-                    self.heard_at = Instant::now();
+                    self.active_at = Instant::now();
                 }
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
@@ -154,7 +155,7 @@ impl Client {
         self.output.drain(..sent);
         // Progress counts: a large answer may take a while to read.
         if sent > 0 {
-            self.owes_since = None;
+            (self.owes_since, self.active_at) = (None, Instant::now());
         }
         outcome
     }
@@ -172,6 +173,21 @@ impl Client {
         let is_within = !self.input.is_empty() && !self.has_line();
         let owes = !self.output.is_empty() || is_within && !self.is_waiting;
         self.owes_since = owes.then(|| self.owes_since.unwrap_or(now));
+    }
+
+    /// From when on it may have to leave to others: it has asked nothing that is not answered, and
+    /// was silent for so long. `None`: it is owed an answer, or owes us something.
+    pub(super) fn leaves_from(&self, silence: Duration) -> Option<Instant> {
+        if self.objection.is_some() {
+            return Some(self.active_at);
+        }
+        let is_idle = !self.is_waiting && self.output.is_empty() && self.input.is_empty();
+        // A question that was not read yet.
+        let has_sent = || {
+            let mut next = [std::mem::MaybeUninit::uninit(); 1];
+            recv(&self.stream, &mut next, RecvFlags::PEEK | RecvFlags::DONTWAIT).is_ok()
+        };
+        (is_idle && !has_sent()).then(|| self.active_at + silence)
     }
 
     pub(super) fn wanted(&self) -> Interest {

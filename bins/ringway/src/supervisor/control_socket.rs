@@ -2,8 +2,9 @@
 //!
 //! A client may ask if it can open the socket's file, and is the daemon's own user, root, or in the
 //! group that was named. A client that keeps others waiting is dropped: one that sends a line or
-//! reads its answer too slowly after [`PATIENCE`], and the one that was silent for longest when all
-//! places are taken.
+//! reads its answer too slowly after [`PATIENCE`], and, when all places are taken, the one that was
+//! silent for longest, if that is [`SILENCE`]. No client that has asked is dropped before it has
+//! its answer; new ones wait in the queue of the socket meanwhile.
 //!
 //! Limits: [`CLIENTS_MAX`] clients, [`LINES_PER_TURN`] lines of one client before others get their
 //! turn, lines of at most [`LINE_LEN_MAX`] bytes. Nothing more is read from a client before it has
@@ -40,6 +41,9 @@ const LINES_PER_TURN: usize = 8;
 /// How long a client may take to finish a line, and to read its answers.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// After so long a client that asks nothing leaves its place to one that waits.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// The listening socket and its clients.
 pub(super) struct ControlSocket {
     listener: Listener,
@@ -48,6 +52,8 @@ pub(super) struct ControlSocket {
     clients: [Option<Client>; CLIENTS_MAX],
     /// Clients so far.
     serial: u64,
+    /// All places are taken, and no client may be dropped: others wait.
+    is_full: bool,
     pub(super) backoff: AcceptBackoff,
     /// Lines that clients are the reason for.
     pub(super) chatter: Chatter,
@@ -67,7 +73,8 @@ impl ControlSocket {
     fn new(listener: Listener, settings: &Settings) -> Self {
         let group = settings.control_group.as_ref().map(|group| group.id);
         let (clients, backoff) = (Default::default(), AcceptBackoff::default());
-        Self { listener, group, clients, serial: 0, backoff, chatter: Chatter::new() }
+        let (serial, is_full, chatter) = (0, false, Chatter::new());
+        Self { listener, group, clients, serial, is_full, backoff, chatter }
     }
 
     /// A socket that a service manager has made, and says who may open; its file stays.
@@ -178,6 +185,15 @@ fn is_passing(why: Errno) -> bool {
 
 impl Supervisor {
     pub(super) fn accept_control_client(&mut self) {
+        let slot = match self.free_control_slot() {
+            Ok(slot) => slot,
+            Err(until) => {
+                let _ = self.poller.remove(self.control.as_fd());
+                self.control.is_full = true;
+                self.control.backoff.until = Some(until);
+                return;
+            }
+        };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let stream = match accept_with(&self.control.listener, flags) {
             Ok(stream) => UnixStream::from(stream),
@@ -196,7 +212,6 @@ impl Supervisor {
         if let Some(why) = &objection {
             self.control.chatter.say_of(None, || warn!("control client: {why}"));
         }
-        let slot = self.free_control_slot();
         let token = Wake::ControlClient(u32::try_from(slot).unwrap_or(u32::MAX)).token();
         match self.poller.add(stream.as_fd(), token) {
             Ok(()) => {
@@ -233,16 +248,31 @@ impl Supervisor {
     }
 
     /// A free place; if there is none, one that may not ask makes room, or the client that was
-    /// silent for longest.
-    fn free_control_slot(&mut self) -> usize {
-        let merit = |slot: &usize| {
-            let client = self.control.clients[*slot].as_ref();
-            // `None`, for a free place, is less than anything.
-            client.map(|client| (client.objection.is_none(), client.heard_at))
+    /// silent for longest, if that is long enough.
+    ///
+    /// # Errors
+    /// None does: until when to wait, if no client ends before.
+    fn free_control_slot(&mut self) -> Result<usize, Instant> {
+        let places = &self.control.clients;
+        if let Some(slot) = places.iter().position(Option::is_none) {
+            return Ok(slot);
+        }
+        let now = Instant::now();
+        let leaves_from = |(slot, client): (usize, &Option<Client>)| {
+            let client = client.as_ref()?;
+            // Those who may not ask go first.
+            Some((client.leaves_from(SILENCE)?, client.objection.is_none(), slot))
         };
-        let slot = (0..CLIENTS_MAX).min_by_key(merit).unwrap_or(0);
-        self.drop_control_client(slot);
-        slot
+        let all = places.iter().enumerate().filter_map(leaves_from);
+        let first = all.min_by_key(|(at, may_ask, _)| (*may_ask, *at));
+        match first {
+            Some((at, _, slot)) if at <= now => {
+                self.drop_control_client(slot);
+                Ok(slot)
+            }
+            Some((at, ..)) => Err(at),
+            None => Err(now + SILENCE),
+        }
     }
 
     pub(super) fn serve_control_client(&mut self, slot: u32) {
@@ -350,6 +380,10 @@ impl Supervisor {
     fn drop_control_client(&mut self, slot: usize) {
         if let Some(client) = self.control.clients.get_mut(slot).and_then(Option::take) {
             let _ = self.poller.remove(client.stream.as_fd());
+            if std::mem::take(&mut self.control.is_full) {
+                // One that waits has a place now.
+                self.control.backoff.until = Some(Instant::now());
+            }
         }
     }
 }
