@@ -1,9 +1,17 @@
 //! `./x check`: what has to hold before every commit; and the builds that other commands need.
 
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::ensure;
 use ringway_guests::shell;
 
+use crate::lanes::LANES;
 use crate::paths::Paths;
-use crate::{tidy, unikernel};
+use crate::{cargo_tests, lanes, tidy, unikernel};
+
+/// What programs without shared libraries are built for.
+pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
     let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -11,7 +19,16 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
     step("tidy", || tidy::command(paths))?;
     step("lints", || shell::run(paths.cargo("clippy").args(lints)))?;
     step("lints of the unikernel", || unikernel::lint(paths))?;
-    step("unit tests", || shell::run(paths.cargo("test").args(["--workspace", "--lib", "--bins"])))
+    step("unit tests", || unit_tests(paths))
+}
+
+fn unit_tests(paths: &Paths) -> anyhow::Result<()> {
+    let programs = cargo_tests::build(paths, &["--workspace", "--lib", "--bins"])?;
+    let counts = lanes::run(&programs, LANES, |program| {
+        cargo_tests::run(program.name(), &mut program.command(&["--quiet".to_string()]))
+    });
+    ensure!(counts.failed == 0, "{counts}");
+    Ok(())
 }
 
 pub fn format(paths: &Paths) -> anyhow::Result<()> {
@@ -20,6 +37,15 @@ pub fn format(paths: &Paths) -> anyhow::Result<()> {
 
 pub fn build_ringway(paths: &Paths) -> anyhow::Result<()> {
     shell::run(paths.cargo("build").args(["--release", "-p", "ringway", "-p", "ringway-bench"]))
+}
+
+/// Builds `ringway` without shared libraries below a directory.
+pub fn static_build(paths: &Paths, directory: &Path) -> Command {
+    let mut build = paths.cargo("build");
+    // With a target, flags hold for what is built for it, and not for build scripts and macros.
+    build.args(["-p", "ringway", "--target", TARGET]).arg("--target-dir").arg(directory);
+    build.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    build
 }
 
 fn step(name: &str, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {

@@ -9,10 +9,12 @@
 
 mod apt;
 mod bench;
+mod cargo_tests;
 mod check;
 mod counts;
 mod downloads;
 mod guest;
+mod lanes;
 mod page;
 mod paths;
 mod results;
@@ -122,17 +124,12 @@ fn package(paths: &Paths) -> anyhow::Result<()> {
 
 /// `./x package --static`: for a machine, or an image, without the libraries of this one.
 fn static_programs(paths: &Paths) -> anyhow::Result<()> {
-    const TARGET: &str = "x86_64-unknown-linux-gnu";
     let (built, packed) = (paths.target.join("static"), paths.target.join("package/static"));
-    // With a target, flags hold for what is built for it, and not for build scripts and macros.
-    let mut build = paths.cargo("build");
-    build.args(["--release", "-p", "ringway", "-p", "ringway-cni", "--target", TARGET]);
-    build.arg("--target-dir").arg(&built).env("RUSTFLAGS", "-C target-feature=+crt-static");
-    shell::run(&mut build)?;
+    shell::run(check::static_build(paths, &built).args(["--release", "-p", "ringway-cni"]))?;
     std::fs::create_dir_all(&packed)?;
     for name in ["ringway", "ringway-cni"] {
         let program = packed.join(name);
-        std::fs::copy(built.join(TARGET).join("release").join(name), &program)?;
+        std::fs::copy(built.join(check::TARGET).join("release").join(name), &program)?;
         shell::run(shell::command(&["strip"]).arg(&program))?;
         println!("{}", program.display());
     }

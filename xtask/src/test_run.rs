@@ -1,47 +1,41 @@
 //! `./x test`: every test there is, and one last line with the numbers.
 //!
-//! How: cargo's tests, the models of the rings' memory ordering, the tidy rules, the count of
-//! instructions per packet, and the scenarios with real guests: cheapest first. All run, also after
-//! a failure.
+//! How: cargo's tests come first, and as most of them wait, there is built beside them what all
+//! else starts: the programs and the bare-metal example; and the models of the rings' memory
+//! ordering are tried. Then come the tidy rules, the count of instructions per packet, and the
+//! scenarios with real guests. All run, also after a failure.
 //!
 //! Limits: with `CI=true` in the environment a skipped test counts as failed.
 
 use std::env;
-use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use ringway_guests::shell;
 
 use crate::bench;
-use crate::check::build_ringway;
+use crate::cargo_tests::{self, Program};
+use crate::check::{self, build_ringway};
 use crate::counts::Counts;
 use crate::downloads::Download;
 use crate::guest;
+use crate::lanes::{self, LANES};
 use crate::paths::Paths;
-use crate::results::Results;
 use crate::setup::{self, For};
 use crate::tidy;
+use crate::unikernel;
 
 const GUEST: &str = "guest::";
 
-/// Tests that are ignored need it.
-const STATIC: &str = "package/static/ringway";
-
-const LOOM_TEST: &str = "crates/virtq/tests/loom.rs";
+/// The tests of the program without shared libraries, which is built beside the others.
+const OF_STATIC: &str = "ringway::static_program";
 
 pub fn command(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
     if let Err(error) = setup::prepare(paths, For::Test) {
         println!("{error:#}");
     }
-    let mut counts = Counts::default();
-    match build_ringway(paths) {
-        Ok(()) => counts += run_all(paths, names),
-        Err(error) => {
-            println!("{error:#}");
-            counts += Counts::one(false);
-        }
-    }
+    let mut counts = run_all(paths, names);
     if env::var_os("CI").is_some_and(|value| value == "true") {
         counts = counts.strict();
     }
@@ -74,11 +68,10 @@ pub fn list(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
 
 fn run_all(paths: &Paths, names: &[String]) -> Counts {
     let mut counts = Counts::default();
-    if !only_guests(names) {
-        counts += run_cargo(&mut workspace_tests(paths, names));
-        if paths.root.join(LOOM_TEST).is_file() {
-            counts += run_cargo(&mut loom_tests(paths, names));
-        }
+    if only_guests(names) {
+        counts += programs(paths);
+    } else {
+        counts += run_cargo(paths, names);
     }
     if is_wanted("tidy", names) {
         counts += Counts::told("tidy", &tidy::command(paths));
@@ -90,43 +83,90 @@ fn run_all(paths: &Paths, names: &[String]) -> Counts {
     counts
 }
 
-fn workspace_tests(paths: &Paths, names: &[String]) -> Command {
-    let mut command = paths.cargo("test");
-    command.args(["--workspace", "--no-fail-fast", "--", "--show-output"]).args(names);
-    if paths.target.join(STATIC).is_file() {
-        command.arg("--include-ignored");
+/// What runs beside others.
+enum Task {
+    /// Builds what is built for itself, one after the other, and tests what cargo runs itself.
+    Builds,
+    Test(Program),
+}
+
+/// All tests of cargo, beside what has to be built.
+fn run_cargo(paths: &Paths, names: &[String]) -> Counts {
+    let programs = match cargo_tests::build(paths, &["--workspace"]) {
+        Ok(programs) => programs,
+        Err(error) => return Counts::told("the tests are built", &Err(error)),
+    };
+    let (last, programs): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| program.name() == OF_STATIC);
+    let mut tasks = vec![Task::Builds];
+    tasks.extend(programs.into_iter().map(Task::Test));
+    let mut counts = lanes::run(&tasks, LANES, |task| task.run(paths, names));
+    for program in last {
+        counts += Task::Test(program).run(paths, names);
     }
-    command.env("RINGWAY_BIN", paths.ringway());
-    Download::Prometheus.name_to(&mut command, paths);
-    command
+    counts
+}
+
+impl Task {
+    fn run(&self, paths: &Paths, names: &[String]) -> Counts {
+        let Self::Test(program) = self else { return run_builds(paths, names) };
+        let mut command = program.command(&arguments(names));
+        let built = static_directory(paths).join(check::TARGET).join("debug/ringway");
+        if names.is_empty() && program.name() == OF_STATIC {
+            command.env("RINGWAY_STATIC", built);
+        }
+        Download::Prometheus.name_to(&mut command, paths);
+        cargo_tests::run(program.name(), &mut command)
+    }
+}
+
+fn run_builds(paths: &Paths, names: &[String]) -> Counts {
+    let mut counts = programs(paths);
+    if names.is_empty() {
+        // What starts them says so if they cannot be built.
+        for built in [shell::run(&mut without_libraries(paths)), unikernel::build(paths).map(drop)]
+        {
+            built.unwrap_or_else(|error| println!("{error:#}"));
+        }
+    }
+    counts += cargo_tests::run("loom", &mut loom_tests(paths, names));
+    let mut documentation = paths.cargo("test");
+    documentation.args(["--workspace", "--doc", "--no-fail-fast", "--"]).args(arguments(names));
+    counts += cargo_tests::run("documentation", &mut documentation);
+    counts
+}
+
+/// Builds what scenarios start.
+fn programs(paths: &Paths) -> Counts {
+    match build_ringway(paths) {
+        Ok(()) => Counts::default(),
+        Err(error) => Counts::told("the programs are built", &Err(error)),
+    }
+}
+
+fn static_directory(paths: &Paths) -> PathBuf {
+    paths.target.join("static")
+}
+
+/// How fast it is does not matter.
+fn without_libraries(paths: &Paths) -> Command {
+    let mut build = check::static_build(paths, &static_directory(paths));
+    build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
+    build
+}
+
+/// For libtest.
+fn arguments(names: &[String]) -> Vec<String> {
+    [&["--show-output".to_string()], names].concat()
 }
 
 fn loom_tests(paths: &Paths, names: &[String]) -> Command {
     let mut command = paths.cargo("test");
-    command.args(["-p", "ringway-virtq", "--test", "loom", "--release", "--"]).args(names);
+    command.args(["-p", "ringway-virtq", "--test", "loom", "--release", "--"]);
+    command.arg("--show-output").args(names);
     // In a directory of its own: the flags would make cargo build everything anew each time.
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", paths.target.join("loom"));
     command
-}
-
-fn run_cargo(command: &mut Command) -> Counts {
-    let mut results = Results::default();
-    let mut run = || -> anyhow::Result<bool> {
-        let mut child = command.stdout(Stdio::piped()).spawn().context("cargo test")?;
-        let stdout = child.stdout.take().context("cargo test: no output")?;
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = String::from_utf8_lossy(&line?).into_owned();
-            results.read(&line).iter().for_each(|line| println!("{line}"));
-        }
-        Ok(child.wait()?.success())
-    };
-    let is_success = run().map_err(|error| println!("{error:#}")).unwrap_or(false);
-    let mut counts = results.counts;
-    if !is_success && counts.failed == 0 {
-        // It did not build, or ended before it could say what failed.
-        counts += Counts::one(false);
-    }
-    counts
 }
 
 /// Whether all names are those of scenarios, so that cargo's tests need not be built.
@@ -158,15 +198,5 @@ mod tests {
         assert!(only_guests(&strings(&["guest::uml_pair"])));
         assert!(!only_guests(&strings(&["guest::uml_pair", "tidy"])));
         assert!(!only_guests(&[]));
-    }
-
-    #[test]
-    fn results_are_added_up_and_a_silent_failure_counts() {
-        let mut script = Command::new("sh");
-        script.args(["-c", "echo 'test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured'"]);
-        assert_eq!(run_cargo(&mut script), Counts { passed: 2, failed: 0, skipped: 1 });
-        let mut script = Command::new("sh");
-        script.args(["-c", "echo error: no; exit 101"]);
-        assert_eq!(run_cargo(&mut script), Counts { passed: 0, failed: 1, skipped: 0 });
     }
 }

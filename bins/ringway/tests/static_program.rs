@@ -1,6 +1,5 @@
 //! A program that needs no shared library serves where there is nothing else, and in the image that
-//! is made of it. To build one takes minutes: `./x test` runs these tests on what the last
-//! `./x package --static` has built, and skips them where there is none.
+//! is made of it. To build one takes minutes: `./x test` does that, and says where it is.
 
 mod common;
 
@@ -35,9 +34,10 @@ exec buildah $store run --isolation chroot --volume "$1/sockets:/run/ringway" $c
     $(entry $container) --port vm0=vm: --port net=nat:
 "#;
 
-fn program() -> PathBuf {
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../package/static/ringway");
-    built.canonicalize().expect("built by ./x package --static")
+const SKIPPED: &str = "skipped: RINGWAY_STATIC names no program: ./x test builds one";
+
+fn program() -> Option<PathBuf> {
+    std::env::var_os("RINGWAY_STATIC").map(PathBuf::from)
 }
 
 struct Ended(Child);
@@ -61,8 +61,8 @@ fn asked(control: &Path, words: &[&str]) -> Option<String> {
 }
 
 #[test]
-#[ignore = "needs ./x package --static"]
 fn a_program_without_libraries_serves_guests_where_there_is_nothing_else() {
+    let Some(program) = program() else { return println!("{SKIPPED}") };
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path();
     for name in ["proc", "run", "etc", "dev"] {
@@ -70,7 +70,7 @@ fn a_program_without_libraries_serves_guests_where_there_is_nothing_else() {
     }
     fs::write(root.join("etc/resolv.conf"), "nameserver 192.0.2.53\n").expect("a file");
     fs::write(root.join("dev/null"), "").expect("a file");
-    fs::copy(program(), root.join("ringway")).expect("the program");
+    fs::copy(program, root.join("ringway")).expect("the program");
     let mut serve = Command::new("unshare");
     serve.args(["--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"]);
     let served = serve.args(["sh", "-c", SERVE, "sh"]).arg(root).spawn();
@@ -79,18 +79,18 @@ fn a_program_without_libraries_serves_guests_where_there_is_nothing_else() {
 }
 
 #[test]
-#[ignore = "needs ./x package --static"]
 fn an_image_with_nothing_else_serves_guests_on_a_volume() {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root || Command::new("buildah").arg("--version").output().is_err() {
         return println!("skipped: needs root, and buildah");
     }
+    let Some(program) = program() else { return println!("{SKIPPED}") };
     let directory = tempfile::tempdir().expect("a directory");
     let (place, tree) = (directory.path(), directory.path().join("tree"));
     let built = tree.join("target/package/static");
     fs::create_dir_all(&built).expect("a directory");
     fs::create_dir(place.join("sockets")).expect("a directory");
-    fs::copy(program(), built.join("ringway")).expect("the program");
+    fs::copy(program, built.join("ringway")).expect("the program");
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/Containerfile");
     let mut run = Command::new("unshare");
     run.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);

@@ -34,11 +34,12 @@ mod scene;
 mod services;
 mod switches;
 
-use std::sync::{Mutex, PoisonError};
+use std::cmp::Reverse;
 
 use needs::Needs;
 
 use crate::counts::Counts;
+use crate::lanes::{self, LANES};
 use crate::paths::Paths;
 
 pub use runner::run_here;
@@ -47,34 +48,20 @@ pub fn names() -> Vec<String> {
     plan::scenarios().into_iter().map(|scenario| scenario.name).collect()
 }
 
-/// How many scenarios run at once: most of them wait for one guest that boots.
-const AT_ONCE: usize = 2;
-
 /// Runs the scenarios that are wanted: first those that may share the processors, then those that
 /// may not, one after the other.
 pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Counts {
     let scenarios = plan::scenarios().into_iter().filter(|scenario| is_wanted(&scenario.name));
-    let (alone, shared): (Vec<_>, Vec<_>) = scenarios.partition(plan::Scenario::runs_alone);
+    let (alone, mut shared): (Vec<_>, Vec<_>) = scenarios.partition(plan::Scenario::runs_alone);
+    // The longest first, so that none is left over at the end.
+    shared.sort_by_key(|scenario| Reverse(scenario.limit));
     let mut built = Built::default();
     for scenario in shared.iter().chain(&alone) {
         built.prepare(paths, scenario.needs);
     }
-    let counts = Mutex::new(Counts::default());
-    for (scenarios, lanes) in [(shared, AT_ONCE), (alone, 1)] {
-        let next = Mutex::new(scenarios.iter());
-        let one = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
-        std::thread::scope(|scope| {
-            for _ in 0..lanes {
-                scope.spawn(|| {
-                    while let Some(scenario) = one() {
-                        let count = built.run(paths, scenario);
-                        *counts.lock().unwrap_or_else(PoisonError::into_inner) += count;
-                    }
-                });
-            }
-        });
-    }
-    counts.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let mut counts = lanes::run(&shared, LANES, |scenario| built.run(paths, scenario));
+    counts += lanes::run(&alone, 1, |scenario| built.run(paths, scenario));
+    counts
 }
 
 /// What is there is looked at, and what has to be is built, once for all with the same needs.

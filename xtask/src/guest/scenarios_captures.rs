@@ -17,7 +17,7 @@ use ringway_guests::{Console, Process, Stage, Way, qemu, uml};
 use super::scene::{ADDRESSES, MTU, Scene, port, rates};
 use crate::test_program::TestProgram;
 
-pub const PROGRAM: TestProgram = TestProgram { package: "ringway-host", name: "captures" };
+pub const PROGRAM: TestProgram = TestProgram("captures");
 
 /// Tells it where the captures are.
 const DIRECTORY_VARIABLE: &str = "RINGWAY_CAPTURES";

@@ -16,7 +16,7 @@ use ringway_guests::{Stage, Testpmd, testpmd};
 use super::scene::asked_for;
 use crate::test_program::TestProgram;
 
-pub const PROGRAM: TestProgram = TestProgram { package: "ringway-testkit", name: "driver_daemon" };
+pub const PROGRAM: TestProgram = TestProgram("driver_daemon");
 
 /// Tells it where the back-end is, and how much to send.
 const BACKEND_VARIABLE: &str = "RINGWAY_BACKEND_DIRECTORY";

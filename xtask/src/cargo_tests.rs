@@ -1,0 +1,159 @@
+//! Cargo's tests: all are built at once, and their programs run side by side.
+//!
+//! How: cargo names the programs that it has built. Each is started as cargo would, in the
+//! directory of its package, and what it prints is shown in one piece when it has ended: see
+//! [`Results`].
+//!
+//! Limits: cargo runs the tests of the documentation itself.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use ringway_guests::shell;
+use serde_json::Value;
+
+use crate::counts::Counts;
+use crate::paths::Paths;
+use crate::results::Results;
+
+/// Programs that take longest, and begin first: `PACKAGE::NAME`.
+const LONG: [&str; 8] = [
+    "ringway::handoff",
+    "ringway::package",
+    "ringway-host::ringway_host",
+    "ringway-testkit::checklist_guest",
+    "ringway-testkit::pacing",
+    "ringway::demo",
+    "ringway::documents",
+    "ringway-testkit::pacing_interleavings",
+];
+
+/// A test program.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program {
+    /// Behind how many others it begins.
+    rank: usize,
+    /// `PACKAGE::NAME`
+    name: String,
+    path: PathBuf,
+    /// Where its package is.
+    directory: PathBuf,
+}
+
+/// Builds the tests with these arguments of `cargo test`; their programs, longest first.
+pub fn build(paths: &Paths, arguments: &[&str]) -> anyhow::Result<Vec<Program>> {
+    let mut command = paths.cargo("test");
+    command.args(arguments).args(["--no-run", "--message-format=json-render-diagnostics"]);
+    let messages = shell::output_beside(&mut command)?;
+    let mut programs: Vec<Program> = messages.lines().filter_map(Program::read).collect();
+    ensure!(!programs.is_empty(), "cargo built no test");
+    programs.sort();
+    Ok(programs)
+}
+
+impl Program {
+    /// What a message of cargo's is about, if that is a test program.
+    fn read(message: &str) -> Option<Self> {
+        let message: Value = serde_json::from_str(message).ok()?;
+        let path = PathBuf::from(message["executable"].as_str()?);
+        let is_test = message["profile"]["test"] == true;
+        let directory = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+        let (place, id) = message["package_id"].as_str()?.rsplit_once('#')?;
+        // Without a name it is called as its directory is.
+        let package = id.split_once('@').map(|(name, _)| name).or(place.rsplit('/').next())?;
+        let name = format!("{package}::{}", message["target"]["name"].as_str()?);
+        let rank = LONG.iter().position(|long| *long == name).unwrap_or(LONG.len());
+        is_test.then_some(Self { rank, name, path, directory })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The command, with arguments of libtest.
+    pub fn command(&self, arguments: &[String]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(arguments).current_dir(&self.directory);
+        command.env("CARGO_MANIFEST_DIR", &self.directory);
+        command
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Runs tests, and shows what they print when they have ended.
+pub fn run(name: &str, command: &mut Command) -> Counts {
+    let started = Instant::now();
+    let mut results = Results::default();
+    let mut shown = String::new();
+    let mut run = || -> anyhow::Result<(bool, String)> {
+        // Files: what a test leaves behind may have its output open.
+        let (mut output, mut errors) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(errors.try_clone()?);
+        let status = command.status().with_context(|| name.to_string())?;
+        for line in text(&mut output)?.lines() {
+            shown.extend(results.read(line).map(|line| line + "\n"));
+        }
+        let why = format!("{}{name}: {status}\n", text(&mut errors)?);
+        Ok((status.success(), if status.success() { String::new() } else { why }))
+    };
+    let (is_success, why) = run().unwrap_or_else(|error| (false, format!("{error:#}\n")));
+    println!("{name} ({:.1} s){shown}{why}", started.elapsed().as_secs_f64());
+    let mut counts = results.counts;
+    if !is_success && counts.failed == 0 {
+        // It did not build, or ended before it could say what failed.
+        counts += Counts::one(false);
+    }
+    counts
+}
+
+fn text(file: &mut File) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(package: &str, is_test: bool, executable: Option<&str>) -> String {
+        let message = serde_json::json!({
+            "reason": "compiler-artifact", "package_id": package,
+            "manifest_path": "/tree/crates/host/Cargo.toml", "target": { "name": "leaks" },
+            "profile": { "test": is_test }, "executable": executable
+        });
+        message.to_string()
+    }
+
+    #[test]
+    fn programs_are_read_from_cargos_messages() {
+        let ids = ["path+file:///tree/host#ringway-host@0.1.0", "file:///tree/ringway-host#0.1.0"];
+        for id in ids {
+            let program = Program::read(&message(id, true, Some("/t/leaks-1"))).expect("a test");
+            assert_eq!(program.name, "ringway-host::leaks");
+            assert_eq!(program.path, Path::new("/t/leaks-1"));
+            assert_eq!(program.directory, Path::new("/tree/crates/host"));
+            assert_eq!(Program::read(&message(id, false, Some("/t/leaks-1"))), None);
+            assert_eq!(Program::read(&message(id, true, None)), None);
+        }
+        assert_eq!(Program::read("no message"), None);
+    }
+
+    #[test]
+    fn results_are_added_up_and_a_silent_failure_counts() {
+        let sh = |script: &str| run("sh", &mut shell::command(&["sh", "-c", script]));
+        let told = sh("echo 'test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured'");
+        assert_eq!(told, Counts { passed: 2, failed: 0, skipped: 1 });
+        let silent = sh("echo error: no; exit 101");
+        assert_eq!(silent, Counts { passed: 0, failed: 1, skipped: 0 });
+        assert_eq!(run("none", &mut Command::new("/no/such/program")), Counts::one(false));
+    }
+}
