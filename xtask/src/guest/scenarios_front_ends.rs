@@ -15,8 +15,9 @@ use super::scene::{self, GUEST, HERE, MTU, Scene, TAP, format_name};
 
 const GUEST_MAC: &str = "52:54:00:95:00:02";
 
-/// How often a guest is paused and ringway killed under DPDK; a guest loses its link; ringway is
+/// How often a guest is paused; ringway is killed under DPDK; a guest loses its link; ringway is
 /// killed under QEMU.
+const PAUSES: u32 = 8;
 const ROUNDS: u32 = 20;
 const LINK_ROUNDS: u32 = 3;
 const KILL_ROUNDS: u32 = 3;
@@ -48,7 +49,7 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
         thread::sleep(PAUSE);
         monitor.type_line(on).map(drop)
     };
-    echo.live_through(stage, (ROUNDS, "pauses"), |_| pause(&mut monitor, ["stop", "cont"]))?;
+    echo.live_through(stage, (PAUSES, "pauses"), |_| pause(&mut monitor, ["stop", "cont"]))?;
     ask_about_queues(&mut scene, &mut monitor, &mut echo)?;
     let [off, on] = ["set_link n0 off", "set_link n0 on"];
     let links = (LINK_ROUNDS, "times without a link");

@@ -1,6 +1,6 @@
-//! The data plane is killed, and replaced by upgrades, under ping, TCP and numbered UDP: the
-//! front-end's socket stays open, the guest's carrier does not change, traffic goes on. How long
-//! nothing came is told.
+//! The data plane is killed, and replaced by upgrades, under ping, TCP both ways and numbered UDP,
+//! all at once: the front-end's socket stays open, the guest's carrier does not change, traffic
+//! goes on. How long nothing came is told.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -8,25 +8,22 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use ringway_guests::iperf::Report;
-use ringway_guests::{
-    Console, Process, Ringway, Side, Stage, iperf, qemu, shell, silence, traffic,
-};
+use ringway_guests::{Console, Process, Ringway, Side, Stage, iperf, qemu, shell, silence};
 
 use super::scene::{GUEST, HERE, MTU, Scene, asked_for, format_name};
 
-/// How often the data plane is killed, and how often it is upgraded, in each kind of traffic.
+/// How often the data plane is killed, and how often it is upgraded.
 const CRASHES: u32 = 5;
 const UPGRADES: u32 = 3;
 
 /// What iperf3 is asked for beside `ping`: TCP out, TCP in, and UDP in both directions at once,
-/// 1,250 numbered packets a second each.
-const TRAFFIC: [(&str, &str); 3] =
-    [("TCP", ""), ("TCP back", "-R"), ("UDP", "-u --bidir -b 2M -l 200")];
+/// 1,250 numbered packets a second each. A server serves one of them, at a port of its own.
+const TRAFFIC: [&str; 3] = ["-p 5201", "-p 5202 -R", "-p 5203 -u --bidir -b 2M -l 200"];
 
-/// Names how often all of that is done: 12 rounds are 180 crashes and 108 upgrades.
+/// Names how often all of that is done: 12 rounds are 60 crashes and 36 upgrades.
 const ROUNDS: &str = "RINGWAY_RESTART_ROUNDS";
 
-const ROUND_LIMIT: Duration = Duration::from_secs(100);
+const ROUND_LIMIT: Duration = Duration::from_secs(60);
 
 /// From one to the next.
 const PAUSE: Duration = Duration::from_millis(400);
@@ -54,6 +51,10 @@ const REST_MIB: u32 = 512;
 /// Written by one command, which has a time limit.
 const PART_MIB: u32 = 256;
 
+/// A server says so at first, and when it has served a client.
+const LISTENING: &str = "Server listening";
+const LISTENING_LIMIT: Duration = Duration::from_secs(10);
+
 const KILLS: usize = 5;
 const MEMORY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -75,14 +76,9 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Not more was lost than may be in so many; said in any case.
-    pub(super) fn check(
-        self,
-        stage: &Stage,
-        (what, times): (What, u32),
-        option: &str,
-    ) -> anyhow::Result<()> {
+    pub(super) fn check(self, stage: &Stage, (what, times): (What, u32)) -> anyhow::Result<()> {
         let (lost, gap_ms) = (self.lost, self.gap.as_millis());
-        stage.note(&format!("{what:?} {option}: {lost} lost in {times}, none for {gap_ms} ms"));
+        stage.note(&format!("{what:?}: {lost} lost in {times}, none for {gap_ms} ms"));
         let is_crash = what == What::Crash;
         let most = times * if is_crash { LOST_PER_CRASH_MAX } else { LOST_PER_UPGRADE_MAX };
         ensure!(lost <= most, "{what:?}: {lost} lost, {most} may be");
@@ -151,18 +147,20 @@ pub fn memory(stage: &Stage) -> anyhow::Result<()> {
 }
 
 fn undisturbed(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    let _server = iperf::start_server(scene.stage)?;
-    traffic::tcp(&mut scene.side(0), HERE, 1, "")?;
+    let start = |port| iperf::start_server_on(scene.stage, HERE, port);
+    let mut servers =
+        (5201..).map(start).take(TRAFFIC.len()).collect::<anyhow::Result<Vec<_>>>()?;
     let changes = "cat /sys/class/net/eth0/carrier_changes";
     let before = scene.must(0, changes)?;
     for (number, (what, times)) in (1..).zip(each()) {
-        for (at, (traffic, option)) in (0..).zip(TRAFFIC) {
-            scene.stage.step(&format!("{times} times {what:?} under ping and {traffic}"));
-            // Each has a log of its own.
-            let name = format!("ping{number}_{at}");
-            let seen = repeat(scene, (what, times), (&name, option))?;
-            seen.check(scene.stage, (what, times), traffic)?;
+        for server in &mut servers {
+            let is_ready = |it: &mut Process| it.printed().matches(LISTENING).count() >= number;
+            server.wait_until("listening again", LISTENING_LIMIT, is_ready)?;
         }
+        scene.stage.step(&format!("{times} times {what:?} under ping, TCP both ways and UDP"));
+        // Each has a log of its own.
+        let seen = repeat(scene, (what, times), &format!("ping{number}"))?;
+        seen.check(scene.stage, (what, times))?;
     }
     ensure!(scene.must(0, changes)? == before, "the guest saw its link change");
     check_stayed(&scene.ringway)
@@ -189,12 +187,8 @@ pub(super) fn disturb(ringway: &Ringway, what: What, times: u32) -> anyhow::Resu
     Ok(())
 }
 
-/// Pings live through it, and one TCP connection, or numbered packets in both directions.
-fn repeat(
-    scene: &mut Scene<'_>,
-    (what, times): (What, u32),
-    (name, option): (&str, &str),
-) -> anyhow::Result<Seen> {
+/// Pings live through it, and two TCP connections, and numbered packets in both directions.
+fn repeat(scene: &mut Scene<'_>, (what, times): (What, u32), name: &str) -> anyhow::Result<Seen> {
     let seconds = 2 + times * if what == What::Crash { 1 } else { 2 };
     let pings = seconds * 1000 / PING_EVERY_MS;
     let words = format!("ping -n -D -i 0.{PING_EVERY_MS:03} -c {pings} -W 2 {GUEST}");
@@ -203,7 +197,7 @@ fn repeat(
     let (ringway, guest) = (&scene.ringway, &mut scene.guests[0]);
     let udp_lost = thread::scope(|scope| {
         let disturber = scope.spawn(|| disturb(ringway, what, times));
-        let carried = carry(guest, seconds, option);
+        let carried = carry(guest, seconds);
         let was_over = disturber.is_finished();
         let disturbed = disturber.join().map_err(|_| anyhow::anyhow!("it panicked"));
         disturbed?.context("the data plane")?;
@@ -218,15 +212,21 @@ fn repeat(
     Ok(Seen { lost, gap: Duration::from_secs_f64(gap_ms.max(0.0) / 1e3) })
 }
 
-/// How many numbered packets were lost; none where there are no numbers.
-fn carry(guest: &mut Console, seconds: u32, option: &str) -> anyhow::Result<u32> {
+/// All traffic at once; how many numbered packets were lost.
+fn carry(guest: &mut Console, seconds: u32) -> anyhow::Result<u32> {
     let mut side = Side::Guest(guest);
-    if !option.contains("-u") {
-        return traffic::tcp(&mut side, HERE, seconds, option).map(|_| 0);
-    }
     let before = left_by_programs(&mut side)?;
-    let line = format!("iperf3 -J -c {HERE} -t {seconds} {option}");
-    let lost = Report::lost_both_ways(&traffic::iperf(&mut side, &line)?)?;
+    let clients = (0..).zip(TRAFFIC).map(|(at, options)| {
+        format!("iperf3 -J -c {HERE} -t {seconds} {options} > traffic{at} 2>&1 &")
+    });
+    side.must(&format!("{} wait", clients.collect::<Vec<_>>().join(" ")))?;
+    let mut text = |at: usize| side.must(&format!("cat traffic{at}"));
+    for at in [0, 1] {
+        let text = text(at)?;
+        let report = Report::parse(&text).with_context(|| text.clone())?;
+        ensure!(report.bits_per_second > 0.0, "TCP {}: nothing arrived", TRAFFIC[at]);
+    }
+    let lost = Report::lost_both_ways(&text(2)?)?;
     let lost = lost.saturating_sub(left_by_programs(&mut side)?.saturating_sub(before));
     u32::try_from(lost).context("packets lost")
 }

@@ -42,7 +42,7 @@ pub fn dpdk(stage: &Stage) -> anyhow::Result<()> {
     for (what, times) in restart::each() {
         stage.step(&format!("{times} times {what:?}"));
         let (seen, distinct) = stream(&scene.ringway, what, times)?;
-        seen.check(stage, (what, times), "")?;
+        seen.check(stage, (what, times))?;
         came += distinct;
     }
     restart::check_stayed(&scene.ringway)?;

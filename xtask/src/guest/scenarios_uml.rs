@@ -1,7 +1,7 @@
 //! Two User Mode Linux guests on one ringway.
 
 use anyhow::ensure;
-use ringway_guests::{Stage, Way, traffic};
+use ringway_guests::{Stage, traffic};
 
 use super::scene::{ADDRESSES, MTU, Scene, format_name};
 
@@ -19,17 +19,10 @@ pub fn pair(stage: &Stage, packed: bool, mtu: Option<u32>) -> anyhow::Result<()>
     ensure!(found.trim() == wanted.to_string(), "the guest's MTU is {found}, not {wanted}");
     // Detached from the console, which belongs to commands.
     scene.must(0, "iperf3 -s -D")?;
-    let before = scene.port(1)?;
-    let figures = traffic::carry(stage, &mut scene.side(1), ADDRESSES[0])?;
+    scene.carry(1, ADDRESSES[0])?;
     if let Some(mtu) = mtu {
         traffic::full_packets(&mut scene.side(1), ADDRESSES[0], mtu)?;
     }
-    stage.note(&figures.to_string());
-    let after = scene.port(1)?;
-    for way in [Way::From, Way::To] {
-        stage.step(&format!("{way:?}: {}", after.moved(way).since(before.moved(way))));
-    }
-    scene.check_offloads(1, ADDRESSES[0])?;
     let mut negotiated: Vec<_> = ALWAYS.split(' ').map(|name| (name, true)).collect();
     negotiated.extend([("RING_PACKED", packed), ("MTU", mtu.is_some())]);
     for guest in [0, 1] {

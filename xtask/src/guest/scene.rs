@@ -135,18 +135,37 @@ impl<'a> Scene<'a> {
         Ok(self.port(guest)?.moved(way).since(before))
     }
 
-    /// TCP alone between a guest and an address, both ways, so that the mean length of packets
-    /// tells whether they were segmented on the way.
-    pub fn check_offloads(&mut self, guest: usize, address: &str) -> anyhow::Result<()> {
-        for (way, option) in [(Way::From, ""), (Way::To, "-R")] {
-            let moved = self.moved(guest, way, |scene| {
-                traffic::tcp(&mut scene.side(guest), address, 1, option).map(drop)
-            })?;
-            self.stage.step(&format!("segmentation offload {way:?} the guest: {moved}"));
-            let is_offloaded = moved.mean_len() > OFFLOADED_LEN_MIN;
-            ensure!(is_offloaded, "{way:?}, {moved}: no segmentation offload");
-        }
+    /// All that every pair has to carry between a guest and an address, where an iperf3 server is.
+    /// The mean length of packets tells whether they were segmented on the way.
+    pub fn carry(&mut self, guest: usize, address: &str) -> anyhow::Result<()> {
+        self.stage.step(&format!("flood of {} pings to {address}", traffic::FLOOD_PACKETS));
+        let ms = traffic::flood(&mut self.side(guest), address, traffic::FLOOD_PACKETS)?;
+        let out = self.offloaded_tcp(guest, address, Way::From)?;
+        let back = self.offloaded_tcp(guest, address, Way::To)?;
+        self.stage.step("UDP");
+        let udp = traffic::udp(self.stage, &mut self.side(guest), address)?;
+        let lost = udp.lost_percent.unwrap_or(0.0);
+        self.stage.note(&format!("{out} out, {back} in, UDP {lost:.1} % lost, {ms:.3} ms"));
         Ok(())
+    }
+
+    /// TCP that way alone; what was measured.
+    fn offloaded_tcp(&mut self, guest: usize, address: &str, way: Way) -> anyhow::Result<String> {
+        let option = match way {
+            Way::From => "",
+            Way::To => "-R",
+        };
+        let mut measured = String::new();
+        let moved = self.moved(guest, way, |scene| {
+            let report = traffic::tcp(&mut scene.side(guest), address, 1, option)?;
+            let again = report.retransmits.map_or("?".to_string(), |count| count.to_string());
+            measured = format!("{:.2} Gb/s ({again} retransmits)", report.gigabits());
+            Ok(())
+        })?;
+        self.stage.step(&format!("TCP {way:?} the guest: {measured}, {moved}"));
+        let is_offloaded = moved.mean_len() > OFFLOADED_LEN_MIN;
+        ensure!(is_offloaded, "{way:?}, {moved}: no segmentation offload");
+        Ok(measured)
     }
 
     /// Nothing was wrong with any guest's port; all end.
