@@ -27,6 +27,10 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::NET_ADMIN);
 
+/// What it may hand on: root's data plane empties its bounding set before it gives up everything,
+/// and has `SETPCAP` for that only if this process has it, without using it.
+const HANDED_ON: CapabilitySet = KEPT.union(CapabilitySet::SETPCAP);
+
 /// Whether the process is in its sandbox, and what it may do there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sandbox {
@@ -109,7 +113,7 @@ fn give_up_capabilities() -> Result<CapabilitySet, Errno> {
     }
     let kept = CapabilitySets {
         effective: now.effective & KEPT,
-        permitted: now.permitted & KEPT,
+        permitted: now.permitted & HANDED_ON,
         // None is inherited, and so none is ambient either.
         inheritable: CapabilitySet::empty(),
     };
@@ -120,7 +124,7 @@ fn give_up_capabilities() -> Result<CapabilitySet, Errno> {
 /// Without `SETPCAP` it stays as it is, which changes nothing: no_new_privs holds.
 fn shrink_bounding_set() -> Result<(), Errno> {
     let others = (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number));
-    for capability in others.filter(|it| !KEPT.contains(*it)) {
+    for capability in others.filter(|it| !HANDED_ON.contains(*it)) {
         match remove_capability_from_bounding_set(capability) {
             // The kernel knows no more of them.
             Err(Errno::INVAL) => break,

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
@@ -18,7 +19,10 @@ fn attempt(arguments: &[&str]) -> Output {
 
 #[test]
 fn what_is_forbidden_ends_the_data_plane() {
-    for what in ["open", "socket", "execve", "ptrace", "kill"] {
+    let alone = ["fork", "signals", "async", "truncate", "memfd"];
+    let others = ["stat", "statx", "readlink", "remap", "affinity", "socket-mptcp"];
+    let outside = ["open", "socket", "execve", "ptrace", "kill"];
+    for what in outside.into_iter().chain(alone).chain(others) {
         let output = attempt(&[what]);
         assert_eq!(output.status.signal(), Some(SIGSYS), "{what}: {output:?}");
     }
@@ -81,6 +85,34 @@ fn statistics_say_that_there_is_no_sandbox() {
     let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
     assert_eq!(stats["data_plane"]["sandbox"], "off");
     let path = format!("/proc/{}/status", ringway.data_plane().as_raw_nonzero());
-    let status = std::fs::read_to_string(path).expect("it runs");
+    let status = fs::read_to_string(path).expect("it runs");
     assert!(status.contains("Seccomp:\t0"), "{status}");
+}
+
+const PORT: [&str; 2] = ["--port", "a=vm:a.sock"];
+
+/// A line of `/proc/PID/FILE`, behind that key.
+fn said(pid: rustix::process::Pid, file: &str, key: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{}/{file}", pid.as_raw_nonzero()));
+    let text = text.expect("it runs");
+    let line = text.lines().find_map(|line| line.strip_prefix(key)).expect("that key");
+    line.trim_start_matches(':').trim().to_owned()
+}
+
+fn number(text: &str, radix: u32) -> u64 {
+    u64::from_str_radix(text, radix).expect("a number")
+}
+
+/// No program that it could start would have any either.
+#[test]
+fn the_data_plane_can_gain_no_capability() {
+    let own = said(rustix::process::getpid(), "status", "CapEff");
+    if !rustix::process::geteuid().is_root() || number(&own, 16) >> 8 & 1 == 0 {
+        return println!("skipped: only root may make the bounding set smaller");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &PORT);
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(number(&said(ringway.data_plane(), "status", set), 16), 0, "{set}");
+    }
 }

@@ -12,6 +12,7 @@ mod captures;
 mod closing;
 mod departed;
 mod effects;
+pub mod filter;
 mod given;
 mod kicks;
 mod learned;
@@ -23,7 +24,7 @@ mod ports;
 mod questions;
 mod replay;
 mod router;
-mod sandbox;
+pub mod sandbox;
 mod seen_ips;
 mod stats;
 pub mod threads;
@@ -259,7 +260,7 @@ impl DataPlane {
         poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
         if settings.sandbox {
             attempt::attempt_later();
-            let filtered = sandbox::filter_calls(settings.routers, channel.as_fd());
+            let filtered = filter::filter_calls(settings.routers, channel.as_fd());
             filtered.context("seccomp").context(SANDBOX_ADVICE)?;
         }
         Ok((torn, poller, worker))

@@ -1,21 +1,16 @@
 //! What a data plane gives up before it reads anything that a guest or a front-end wrote: its user,
-//! all capabilities, every file (Landlock), and all system calls but those of its loops (seccomp).
-//! See ADR 30.
+//! all capabilities, and every file (Landlock); system calls follow in `filter.rs`. See ADR 30.
 //!
-//! Order: first what each thread has of its own, before there is a second one; the filter of system
-//! calls last, for all threads.
+//! Order: this is what each thread has of its own, and so comes before there is a second one; the
+//! filter of system calls is for all threads, and comes last.
 //!
 //! Limits: a kernel without Landlock, or with an old one, gives less of it, which statistics say.
 
-use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
-
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus,
     Scope,
 };
-use ringway_supervisor::wire::ToSupervisor;
 use rustix::io::Errno;
 use rustix::process::{
     DumpableBehavior, Gid, Resource, Rlimit, Uid, geteuid, set_dumpable_behavior, setrlimit,
@@ -24,107 +19,11 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
     set_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
 };
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
-};
 
 /// The user that a data plane is that root started, if there is one of that name; otherwise the one
 /// that owns nothing by custom.
-const USER: &str = "ringway-data";
+pub const USER: &str = "ringway-data";
 const OWNER_OF_NOTHING: u32 = 65_534;
-
-/// New namespaces (`clone(2)`).
-const CLONE_NEW: u64 = 0x7e02_0080;
-
-/// For the names of memory areas (`prctl(2)`), which the C library may set.
-const PR_SET_VMA: u64 = 0x5356_4d41;
-
-/// What may be called, whatever the arguments.
-const CALLS: &[libc::c_long] = &[
-    // Loops, taps, bells, call fds, the supervisor.
-    libc::SYS_epoll_create1,
-    libc::SYS_epoll_ctl,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_ppoll,
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_write,
-    libc::SYS_writev,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_sendmsg,
-    libc::SYS_sendto,
-    libc::SYS_futex,
-    libc::SYS_eventfd2,
-    libc::SYS_io_uring_enter,
-    // The guard of calls, pacing.
-    libc::SYS_timer_create,
-    libc::SYS_timer_settime,
-    libc::SYS_timer_delete,
-    libc::SYS_getrusage,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_nanosleep,
-    libc::SYS_sched_yield,
-    libc::SYS_restart_syscall,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    // Memory.
-    libc::SYS_munmap,
-    libc::SYS_madvise,
-    libc::SYS_mremap,
-    libc::SYS_brk,
-    libc::SYS_lseek,
-    libc::SYS_memfd_create,
-    libc::SYS_ftruncate,
-    // File descriptors that came.
-    libc::SYS_close,
-    libc::SYS_dup,
-    libc::SYS_fcntl,
-    libc::SYS_fstat,
-    libc::SYS_newfstatat,
-    libc::SYS_fstatfs,
-    libc::SYS_statx,
-    libc::SYS_getsockopt,
-    libc::SYS_pread64,
-    libc::SYS_readlinkat,
-    // Threads.
-    libc::SYS_clone3,
-    libc::SYS_set_robust_list,
-    libc::SYS_rseq,
-    libc::SYS_sigaltstack,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_sched_setaffinity,
-    libc::SYS_gettid,
-    libc::SYS_getpid,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_getrandom,
-];
-
-/// Beside those, where there are routers: sockets of their guests.
-const SOCKET_CALLS: &[libc::c_long] = &[
-    libc::SYS_bind,
-    libc::SYS_connect,
-    libc::SYS_listen,
-    libc::SYS_accept4,
-    libc::SYS_setsockopt,
-    libc::SYS_getsockname,
-    libc::SYS_getpeername,
-    libc::SYS_shutdown,
-];
-
-/// Of x86 alone.
-#[cfg(target_arch = "x86_64")]
-const OLD_CALLS: &[libc::c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_readlink];
-#[cfg(not(target_arch = "x86_64"))]
-const OLD_CALLS: &[libc::c_long] = &[];
-
-/// What taps are asked and told: `TUNSETOFFLOAD`, `TUNSETCARRIER`, `TUNGETIFF`, `SIOCGIFMTU`
-/// (linux/if_tun.h, linux/sockios.h).
-const IOCTLS: [u64; 4] = [0x4004_54d0, 0x4004_54e2, 0x8004_54d2, 0x8921];
 
 /// What was given up by each thread for itself.
 #[derive(Debug, Clone)]
@@ -141,6 +40,8 @@ impl Sandbox {
     /// The operating system refuses.
     pub fn enter(routers: bool) -> anyhow::Result<Self> {
         set_no_new_privs(true).context("no_new_privs")?;
+        // Another user has not the right to do so any more.
+        empty_bounding_set().context("the bounding set")?;
         let user = change_user().context("another user")?;
         give_up_capabilities().context("capabilities")?;
         // A program that is started, and a change of user, undo it.
@@ -157,6 +58,12 @@ impl Sandbox {
     }
 }
 
+/// The user and the group that are there for it alone.
+pub fn own_user() -> Option<(u32, u32)> {
+    let user = nix::unistd::User::from_name(USER).ok().flatten()?;
+    Some((user.uid.as_raw(), user.gid.as_raw()))
+}
+
 /// Root becomes another user; others stay who they are.
 fn change_user() -> anyhow::Result<Option<u32>> {
     let has = capabilities(None)?.effective;
@@ -167,10 +74,7 @@ fn change_user() -> anyhow::Result<Option<u32>> {
     if set_thread_groups(&[]).is_err() {
         return Ok(None);
     }
-    let known = nix::unistd::User::from_name(USER).ok().flatten();
-    let (user, group) = known.map_or((OWNER_OF_NOTHING, OWNER_OF_NOTHING), |user| {
-        (user.uid.as_raw(), user.gid.as_raw())
-    });
+    let (user, group) = own_user().unwrap_or((OWNER_OF_NOTHING, OWNER_OF_NOTHING));
     match set_thread_gid(Gid::from_raw(group)) {
         Err(Errno::INVAL) => return Ok(None),
         done => done?,
@@ -179,21 +83,27 @@ fn change_user() -> anyhow::Result<Option<u32>> {
     Ok(Some(user))
 }
 
-fn give_up_capabilities() -> anyhow::Result<()> {
-    if capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
-        for number in 0..u64::BITS {
-            let capability = CapabilitySet::from_bits_retain(1 << number);
-            if remove_capability_from_bounding_set(capability).is_err() {
-                // The kernel knows no more of them.
-                break;
-            }
+/// No program that is started has any capability. Without `SETPCAP` it stays as it is, which changes
+/// nothing: no program can be started.
+fn empty_bounding_set() -> anyhow::Result<()> {
+    if !capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
+        return Ok(());
+    }
+    for number in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match remove_capability_from_bounding_set(capability) {
+            // The kernel knows no more of them.
+            Err(Errno::INVAL) => break,
+            done => done?,
         }
     }
+    Ok(())
+}
+
+fn give_up_capabilities() -> anyhow::Result<()> {
     let none = CapabilitySet::empty();
-    Ok(set_capabilities(
-        None,
-        CapabilitySets { effective: none, permitted: none, inheritable: none },
-    )?)
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    Ok(set_capabilities(None, none)?)
 }
 
 /// No file at all can be opened, no TCP connection made but by routers, and no process outside be
@@ -213,71 +123,4 @@ fn give_up_files(routers: bool) -> anyhow::Result<&'static str> {
         RulesetStatus::PartiallyEnforced => "landlock in part",
         RulesetStatus::NotEnforced => "no landlock",
     })
-}
-
-/// Gives up all system calls that are not needed any more, in all threads. Another one ends the
-/// process, and the supervisor at that socket is told which.
-///
-/// # Errors
-/// The operating system refuses.
-pub fn filter_calls(routers: bool, supervisor: BorrowedFd<'_>) -> anyhow::Result<()> {
-    let told = ToSupervisor::Forbidden { call: 0 }.encode();
-    let first = told.first().context("no message")?;
-    ringway_host::tell_forbidden_calls(supervisor, *first).context("a handler of SIGSYS")?;
-    let arch = std::env::consts::ARCH.try_into().context("seccomp: this machine")?;
-    // The flags of clone3 lie in memory, where a filter cannot see them: the C library then uses
-    // clone.
-    let clone3 = BTreeMap::from([(libc::SYS_clone3, vec![])]);
-    let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
-    let first = SeccompFilter::new(clone3, SeccompAction::Allow, unknown, arch)?;
-    let second =
-        SeccompFilter::new(rules(routers)?, SeccompAction::Trap, SeccompAction::Allow, arch)?;
-    for filter in [first, second] {
-        let program: BpfProgram = filter.try_into()?;
-        seccompiler::apply_filter_all_threads(&program)?;
-    }
-    Ok(())
-}
-
-fn rules(routers: bool) -> anyhow::Result<BTreeMap<i64, Vec<SeccompRule>>> {
-    use SeccompCmpArgLen::{Dword, Qword};
-    use SeccompCmpOp::{Eq, MaskedEq, Ne};
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        CALLS.iter().chain(OLD_CALLS).map(|call| (*call, vec![])).collect();
-    if routers {
-        rules.extend(SOCKET_CALLS.iter().map(|call| (*call, vec![])));
-    }
-    let exec = u64::try_from(libc::PROT_EXEC)?;
-    let own = u64::from(std::process::id());
-    let mut allow = |call: libc::c_long, condition| -> anyhow::Result<()> {
-        let rule = SeccompRule::new(vec![condition])?;
-        rules.entry(call).or_default().push(rule);
-        Ok(())
-    };
-    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        allow(call, SeccompCondition::new(2, Qword, MaskedEq(exec), 0)?)?;
-    }
-    allow(libc::SYS_clone, SeccompCondition::new(0, Qword, MaskedEq(CLONE_NEW), 0)?)?;
-    allow(libc::SYS_tgkill, SeccompCondition::new(0, Dword, Eq, own)?)?;
-    // Not that of the signal by which a forbidden call ends the process.
-    let forbidden = u64::try_from(libc::SIGSYS)?;
-    allow(libc::SYS_rt_sigaction, SeccompCondition::new(0, Dword, Ne, forbidden)?)?;
-    // Limits are read, not set.
-    allow(libc::SYS_prlimit64, SeccompCondition::new(2, Qword, Eq, 0)?)?;
-    if routers {
-        for family in [libc::AF_INET, libc::AF_INET6].map(u64::try_from) {
-            allow(libc::SYS_socket, SeccompCondition::new(0, Dword, Eq, family?)?)?;
-        }
-        allow(libc::SYS_ioctl, SeccompCondition::new(1, Dword, Eq, libc::TIOCOUTQ)?)?;
-    }
-    for ioctl in IOCTLS {
-        allow(libc::SYS_ioctl, SeccompCondition::new(1, Dword, Eq, ioctl)?)?;
-    }
-    let names = [libc::PR_SET_NAME, libc::PR_SET_TIMERSLACK].map(u64::try_from);
-    for option in names {
-        allow(libc::SYS_prctl, SeccompCondition::new(0, Dword, Eq, option?)?)?;
-    }
-    allow(libc::SYS_prctl, SeccompCondition::new(0, Dword, Eq, PR_SET_VMA)?)?;
-    ensure!(!rules.is_empty(), "no rules");
-    Ok(rules)
 }

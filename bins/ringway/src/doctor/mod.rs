@@ -4,6 +4,7 @@ mod bridges;
 mod finding;
 mod machine;
 mod ports;
+mod sandbox;
 mod service;
 
 use anyhow::ensure;
@@ -21,6 +22,7 @@ use finding::{Finding, Verdict};
 /// Everything that is wrong with the file.
 pub fn doctor(args: &DoctorArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     let mut findings = machine::findings();
+    findings.extend(sandbox::findings());
     if let Some(file) = &args.config {
         let config = RunConfig::load(file, &[], places::control_socket())?;
         findings.extend(ports::findings(&config));

@@ -20,6 +20,8 @@ use std::sync::OnceLock;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 
+use crate::os::empty_path::empty_path;
+
 /// See `proc_pid_mountinfo(5)`.
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
@@ -60,7 +62,7 @@ pub(crate) fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Backing>> {
 fn known(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Statx>> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let what = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::MNT_ID;
-    match rustix::fs::statx(fd, c"", flags, what) {
+    match rustix::fs::statx(fd, empty_path(), flags, what) {
         Ok(known) => Ok(Some(known)),
         Err(Errno::NOSYS | Errno::PERM) => Ok(None),
         Err(errno) => Err(errno),

@@ -24,18 +24,19 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ringway_foreign::UntrustedFd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
 use crate::os::call_guard::{bounded, sleeps};
 use crate::os::clock::now;
+use crate::os::empty_path::empty_path;
 use crate::os::system_calls::count_system_call;
 
 /// What is added to an eventfd, and what is sent through a socket.
@@ -275,17 +276,18 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
 /// # Errors
 /// The kernel does not say.
 pub fn is_local_stream(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    Ok(is_kind(fd, "socket:[", FileType::Socket)?
-        && sockopt::socket_domain(fd)? == AddressFamily::UNIX
-        && sockopt::socket_type(fd)? == SocketType::STREAM)
+    match sockopt::socket_domain(fd) {
+        Ok(AddressFamily::UNIX) => Ok(sockopt::socket_type(fd)? == SocketType::STREAM),
+        Ok(_) | Err(Errno::NOTSOCK) => Ok(false),
+        Err(why) => Err(why.into()),
+    }
 }
 
 fn call_kind(fd: BorrowedFd<'_>) -> io::Result<CallKind> {
     if is_local_stream(fd)? {
         return Ok(CallKind::Socket);
     }
-    // An eventfd has no file type, unlike everything that has a name.
-    if !is_kind(fd, "anon_inode:[eventfd]", FileType::Unknown)? {
+    if !is_eventfd(fd)? {
         let what = "a notification fd must be an eventfd or a Unix stream socket";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
@@ -293,20 +295,46 @@ fn call_kind(fd: BorrowedFd<'_>) -> io::Result<CallKind> {
     Ok(if is_nonblocking { CallKind::Eventfd } else { CallKind::BlockingEventfd })
 }
 
-/// By its name, which the kernel knows by itself: to ask for anything else could mean to ask a file
-/// system that the front-end serves. Without /proc there is nothing else to ask for.
-fn is_kind(fd: BorrowedFd<'_>, name: &str, file_type: FileType) -> io::Result<bool> {
-    use std::os::fd::AsRawFd;
-    match std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())) {
-        // What has a path begins with a slash.
-        Ok(target) => Ok(target.as_os_str().as_encoded_bytes().starts_with(name.as_bytes())),
-        Err(_) => Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) == file_type),
-    }
+/// An eventfd has no file type, unlike everything that has a name, and can be written to. Nothing
+/// is asked that the kernel does not know by itself: any other question could be one to a file
+/// system that the front-end serves.
+fn is_eventfd(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let mode = match rustix::fs::statx(fd, empty_path(), flags, StatxFlags::TYPE) {
+        Ok(known) => known.stx_mode.into(),
+        // A filter of system calls around all of it: there is nothing else to ask.
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::fstat(fd)?.st_mode,
+        Err(why) => return Err(why.into()),
+    };
+    Ok(FileType::from_raw_mode(mode) == FileType::Unknown && takes_words(fd))
+}
+
+/// Whether words can be written to a file without a name. None is: the kernel refuses where they
+/// would come from, after it has looked whether there is anything to do with them.
+fn takes_words(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: nothing is read from that address, where nothing can be.
+    let written = unsafe { libc::write(fd.as_raw_fd(), std::ptr::null(), ONE.len()) };
+    written < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_eventfd_is_known_among_files_without_a_name() {
+        use rustix::event::epoll;
+        let eventfd = EventFd::new().expect("one");
+        assert!(is_eventfd(eventfd.as_fd()).expect("known"));
+        assert!(!eventfd.drain(), "to ask changes nothing");
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("one");
+        let (pipe, pipe_end) = rustix::pipe::pipe().expect("a pipe");
+        let file = std::fs::File::open("/proc/self/exe").expect("this program");
+        for other in [epoll.as_fd(), pipe.as_fd(), pipe_end.as_fd(), file.as_fd()] {
+            assert!(!is_eventfd(other).expect("known"), "{other:?}");
+            assert!(!is_local_stream(other).expect("known"), "{other:?}");
+        }
+    }
 
     const NOW: u64 = 1 << 40;
 
