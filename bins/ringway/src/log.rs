@@ -14,6 +14,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FileType, OFlags};
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -77,6 +78,18 @@ pub fn environment() -> impl Iterator<Item = (&'static str, String)> {
         [(LOG_VARIABLE, current.text.clone()), (FORMAT_VARIABLE, format)]
     });
     variables.into_iter().flatten()
+}
+
+/// From now on lines are added to the file of the log, wherever its writers stand in it: another
+/// process that has it, too, can overwrite nothing. Other kinds of files stay as they are.
+pub fn only_add() {
+    let stderr = io::stderr();
+    let is_file = rustix::fs::fstat(&stderr)
+        .is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::RegularFile);
+    if is_file && let Ok(flags) = rustix::fs::fcntl_getfl(&stderr) {
+        // Where it is refused, the file is one for others to care about.
+        let _ = rustix::fs::fcntl_setfl(&stderr, flags | OFlags::APPEND);
+    }
 }
 
 impl Logging {

@@ -174,8 +174,9 @@ fn run_daemon(
     finish(&log, &outcome)
 }
 
-/// The sandbox of a supervisor, and its log.
+/// The sandbox of a supervisor, and its log. What it was started with is taken by now.
 fn enter(sandbox: bool, logging: Logging) -> anyhow::Result<(Sandbox, Log)> {
+    ringway_host::close_inherited_fds();
     let sandbox = if sandbox { Sandbox::enter()? } else { Sandbox::Off };
     Ok((sandbox, Log::start(logging).context("starting the log's thread")?))
 }

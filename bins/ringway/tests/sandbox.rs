@@ -116,3 +116,30 @@ fn the_data_plane_can_gain_no_capability() {
         assert_eq!(number(&said(ringway.data_plane(), "status", set), 16), 0, "{set}");
     }
 }
+
+/// It is of no use to ringway, and may be of use to a guest that has taken it over.
+#[test]
+fn what_else_it_was_started_with_is_closed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec 3</etc/passwd 9</etc/passwd; exec \"$0\" \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_ringway"));
+    let ringway = Ringway::run_by(command, directory.path(), &PORT);
+    for pid in [ringway.pid(), ringway.data_plane()] {
+        let fds = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).expect("it runs");
+        let leads_to = |fd: fs::DirEntry| fd.path().read_link().unwrap_or_default();
+        let found = fds.map(|fd| leads_to(fd.expect("an fd"))).collect::<Vec<_>>();
+        assert!(!found.iter().any(|path| path.ends_with("passwd")), "{found:?}");
+    }
+}
+
+/// Neither process can overwrite what the other one has said: a file is only added to, which a data
+/// plane cannot change (`--try async`), nor can it make the file shorter (`--try truncate`).
+#[test]
+fn the_log_is_only_added_to() {
+    const O_APPEND: u64 = 0o2000;
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &PORT);
+    let flags = said(ringway.data_plane(), "fdinfo/2", "flags");
+    assert_ne!(number(&flags, 8) & O_APPEND, 0, "{flags}");
+}

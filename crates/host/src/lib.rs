@@ -53,7 +53,7 @@ pub use os::credentials::{GROUPS_MAX, PeerCredentials};
 pub use os::empty_path::{EMPTY_PATH_AT, EMPTY_PATH_END, place_empty_path};
 pub use os::eventfd::{CallFd, CallResult, Callee, EventFd, KickFd, is_local_stream};
 pub use os::forbidden_calls::tell_forbidden_calls;
-pub use os::inherited::take_inherited_fd;
+pub use os::inherited::{close_inherited_fds, take_inherited_fd};
 pub use os::pin::pin_to;
 pub use os::poller::{Events, Interest, PollEvent, Poller};
 pub use os::tries::{try_fork, try_remap, try_signals};

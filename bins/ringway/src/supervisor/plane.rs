@@ -142,6 +142,7 @@ impl Plane {
     pub(super) fn start(program: &File, given: Vec<Sent>) -> anyhow::Result<Self> {
         let (channel, theirs) = Channel::pair().context("a socket to the data plane")?;
         let kept = Kept::open(given.iter().map(AsFd::as_fd).collect())?;
+        crate::log::only_add();
         let child = command_of(program)
             .arg("data-plane")
             // Without it the C library counts processors for each of many threads, in a file.

@@ -6,6 +6,7 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 /// The first number that is not of standard input, output or error.
 const FIRST: RawFd = 3;
+const LOOKED_AT_MAX: RawFd = 4096;
 
 /// Takes a file descriptor that this process was started with. It belongs to the caller from now on
 /// and is closed with the next program that is started.
@@ -26,6 +27,19 @@ pub fn take_inherited_fd(number: RawFd) -> Option<OwnedFd> {
     // one was not, so it was there from the start, and has no owner. The flag is set now, so that
     // it is not given away once more.
     Some(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Closes what this process was started with and nobody has taken: nothing that is started gets it.
+/// To be called when all that is wanted is taken.
+///
+/// Limits: without /proc, numbers up to [`LOOKED_AT_MAX`] are looked at.
+pub fn close_inherited_fds() {
+    let listed = std::fs::read_dir("/proc/self/fd").map(|open| {
+        let names = open.flatten().filter_map(|it| it.file_name().to_str()?.parse().ok());
+        names.collect::<Vec<RawFd>>()
+    });
+    let numbers = listed.unwrap_or_else(|_| (FIRST..LOOKED_AT_MAX).collect());
+    numbers.into_iter().for_each(|number| drop(take_inherited_fd(number)));
 }
 
 #[cfg(test)]
