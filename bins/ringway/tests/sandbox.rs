@@ -143,3 +143,13 @@ fn the_log_is_only_added_to() {
     let flags = said(ringway.data_plane(), "fdinfo/2", "flags");
     assert_ne!(number(&flags, 8) & O_APPEND, 0, "{flags}");
 }
+
+#[test]
+fn the_kernel_ends_the_data_plane_before_the_supervisor() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &PORT);
+    let score = |pid| said(pid, "oom_score_adj", "").parse::<i32>().expect("a number");
+    let own = score(rustix::process::getpid());
+    assert_eq!(score(ringway.pid()), own);
+    assert_eq!(score(ringway.data_plane()), own.max(500));
+}
