@@ -153,3 +153,28 @@ fn the_kernel_ends_the_data_plane_before_the_supervisor() {
     assert_eq!(score(ringway.pid()), own);
     assert_eq!(score(ringway.data_plane()), own.max(500));
 }
+
+/// Nothing that has the journal of a data plane that has ended can have the next one ended.
+#[test]
+fn the_next_data_plane_has_a_journal_of_its_own() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    const OWNER_AT: u64 = 64;
+    const OWNER_DIED: u32 = 0x4000_0000;
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &PORT);
+    let (old, first) = (ringway.journal(), ringway.data_plane());
+    rustix::process::kill_process(first, rustix::process::Signal::KILL).expect("it runs");
+    let deaths = || {
+        let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).ok()?;
+        let plane = &stats["data_plane"];
+        Some((plane["deaths"].as_u64()?, plane["pid"].as_u64()?))
+    };
+    let first = u64::from(first.as_raw_nonzero().get().unsigned_abs());
+    let next = wait_for("the next one", || deaths().filter(|(_, pid)| *pid != first));
+    let ino = |file: &fs::File| file.metadata().expect("a file").ino();
+    assert_ne!(ino(&old), ino(&ringway.journal()));
+    old.write_all_at(&OWNER_DIED.to_le_bytes(), OWNER_AT).expect("room");
+    // Many times as long as it takes to notice the end of a worker.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(deaths(), Some(next));
+}

@@ -1,8 +1,8 @@
 //! When a dead data plane is started again, and what is blamed for its death.
 //!
 //! The first restart is at once, each further one waits longer; a time without deaths forgets them
-//! all. A process that was killed from outside is followed at once, unless that happens all the
-//! time. A request that was in the data plane's hands in two faults in a row, or a port that was
+//! all. A process that was killed from outside is followed at once, unless the one before was too, a
+//! moment ago: then each waits longer, too. A request that was in the data plane's hands in two faults in a row, or a port that was
 //! being served in three, is taken for the cause: the next start then need not wait. A process that
 //! was killed from outside blames nothing.
 //!
@@ -21,8 +21,11 @@ pub const WAITS: [Duration; 5] = [
     Duration::from_secs(5),
 ];
 
-/// Between two restarts of processes that were killed from outside.
+/// Between the starts of two processes of which the first was killed from outside; twice as long
+/// each time that one has lived for less than [`KILLED_IN_A_ROW`], up to the longest of [`WAITS`].
 pub const KILLED_WAIT: Duration = Duration::from_millis(100);
+/// See [`KILLED_WAIT`].
+pub const KILLED_IN_A_ROW: Duration = Duration::from_secs(1);
 
 /// After this time without one, deaths are forgotten.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
@@ -99,6 +102,8 @@ pub struct Restarts {
     quarantines: BTreeMap<u16, Quarantine>,
     /// When one was started last because the one before was killed from outside.
     killed: Option<Instant>,
+    /// How many in a row.
+    kills: u32,
 }
 
 /// A port that was blamed.
@@ -122,7 +127,8 @@ impl Restarts {
     /// failed alone where that is known. `in_hand`: the requests that it had got and not done.
     pub fn died(&mut self, now: Instant, end: End, busy: &[u16], in_hand: &[RequestId]) -> Verdict {
         if end.is_from_outside() {
-            let start_at = self.killed.map_or(now, |last| now.max(last + KILLED_WAIT));
+            let start_at = self.after_kill(now);
+            self.kills = if self.is_in_a_row(now) { self.kills.saturating_add(1) } else { 0 };
             self.killed = Some(start_at);
             return Verdict { start_at, quarantine: vec![], refuse: vec![] };
         }
@@ -143,6 +149,18 @@ impl Restarts {
             self.waits = self.waits.saturating_add(1);
         }
         verdict
+    }
+
+    /// Whether the one that ends now was started a moment ago, because another one was killed.
+    fn is_in_a_row(&self, now: Instant) -> bool {
+        self.killed.is_some_and(|last| now < last + KILLED_IN_A_ROW)
+    }
+
+    /// When the next one starts if this one was killed from outside.
+    fn after_kill(&self, now: Instant) -> Instant {
+        let Some(last) = self.killed.filter(|_| self.is_in_a_row(now)) else { return now };
+        let wait = KILLED_WAIT.saturating_mul(2_u32.saturating_pow(self.kills));
+        now.max(last + wait.min(WAITS[WAITS.len() - 1]))
     }
 
     fn blame_requests(&mut self, in_hand: &[RequestId]) -> Vec<RequestId> {
@@ -175,7 +193,7 @@ impl Restarts {
     /// however it ended.
     pub fn is_first(&self, now: Instant) -> bool {
         let is_forgotten = self.deaths.back().is_none_or(|last| now >= *last + FORGOTTEN_AFTER);
-        is_forgotten && self.killed.is_none_or(|last| now >= last + KILLED_WAIT)
+        is_forgotten && self.after_kill(now) == now
     }
 
     /// Whether it fails again and again.
@@ -274,12 +292,32 @@ mod tests {
     #[test]
     fn one_that_is_killed_from_outside_is_followed_at_once_but_not_all_the_time() {
         let (start, mut restarts) = (Instant::now(), Restarts::default());
-        for (at, wait) in [(0, 0), (150, 0), (160, 90), (250, 100), (1000, 0), (60_000, 0)] {
+        for (at, wait) in [(0, 0), (150, 0), (160, 190), (1350, 0), (1400, 50), (60_000, 0)] {
             let now = start + ms(at);
             let verdict = restarts.died(now, KILL, &[], &[]);
             assert_eq!((verdict.start_at - now, at), (ms(wait), at));
             assert!(!restarts.is_failing(now));
         }
+    }
+
+    #[test]
+    fn those_that_are_killed_one_after_the_other_wait_longer_each_time() {
+        let (start, mut restarts) = (Instant::now(), Restarts::default());
+        let mut now = start;
+        let waits: Vec<Duration> = (0..9)
+            .map(|_| {
+                let start_at = restarts.died(now, KILL, &[], &[]).start_at;
+                let wait = start_at - now;
+                assert_eq!(restarts.is_first(start_at + KILLED_WAIT), restarts.kills == 0);
+                now = start_at + ms(50);
+                wait
+            })
+            .collect();
+        assert_eq!(waits, [0, 50, 150, 350, 750, 1550, 3150, 4950, 4950].map(ms));
+        assert_eq!(
+            restarts.died(now + KILLED_IN_A_ROW, KILL, &[], &[]).start_at,
+            now + KILLED_IN_A_ROW
+        );
     }
 
     #[test]

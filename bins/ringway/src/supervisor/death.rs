@@ -65,11 +65,12 @@ impl Supervisor {
         self.follow(verdict);
     }
 
-    /// Which ports were being served.
+    /// Which ports were being served. Nothing of the one that has ended has the next one's journal.
     fn note_death(&mut self) -> Vec<u16> {
         self.counts.deaths += 1;
         self.counts.down_since.get_or_insert_with(Instant::now);
         let busy = self.journal.busy();
+        self.journal.renew();
         for id in &busy {
             if let Some(port) = self.ports.get_mut(&PortId(*id)) {
                 port.replayed += 1;

@@ -5,7 +5,8 @@
 //! unmaps the memory of guests, and rings a bell.
 //!
 //! Limits: a data plane can write there, too, that it is dead, or which port it serves. Then it is
-//! ended and started again, and a port may be blamed without reason, for a time. While no data
+//! ended and started again, with a journal that it has not, and a port may be blamed without reason,
+//! for a time. While no data
 //! plane has the journal the thread looks every [`NOT_YET`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -57,12 +58,28 @@ impl Watched {
     }
 
     fn over(file: OwnedFd, watch: JournalWatch, workers: u16) -> anyhow::Result<Self> {
-        let watch = Arc::new(watch);
         let bell = Arc::new(EventFd::new().context("eventfd")?);
-        let (watched, rung) = (watch.clone(), bell.clone());
-        let thread = std::thread::Builder::new().name("ringway-watch".into());
-        thread.spawn(move || ring_at_deaths(&watched, &rung)).context("starting a thread")?;
+        let watch = watched_by_a_thread(watch, &bell)?;
         Ok(Self { file: Arc::new(file), watch, workers, bell })
+    }
+
+    /// The data plane that had the journal has ended: the next one gets another one, with what it
+    /// may believe of this one, which nothing but the two of them has. Where that cannot be made it
+    /// gets this one.
+    pub(super) fn renew(&mut self) {
+        let renewed = || {
+            let file = self.watch.renewed(&self.file)?;
+            let watch = JournalWatch::open(&file)?;
+            Ok((file, watched_by_a_thread(watch, &self.bell)?))
+        };
+        match renewed() {
+            Ok((file, watch)) => {
+                // The thread that waits for its end wakes up, and ends.
+                self.watch.repair(true);
+                (self.file, self.watch) = (Arc::new(file), watch);
+            }
+            Err::<_, anyhow::Error>(why) => tracing::warn!("the journal stays: {why:#}"),
+        }
     }
 
     pub(super) fn file(&self) -> &Arc<OwnedFd> {
@@ -106,9 +123,21 @@ impl Watched {
     }
 }
 
-fn ring_at_deaths(watch: &JournalWatch, bell: &EventFd) {
+fn watched_by_a_thread(
+    watch: JournalWatch,
+    bell: &Arc<EventFd>,
+) -> anyhow::Result<Arc<JournalWatch>> {
+    let watch = Arc::new(watch);
+    let (watched, rung) = (watch.clone(), bell.clone());
+    let thread = std::thread::Builder::new().name("ringway-watch".into());
+    thread.spawn(move || ring_at_deaths(&watched, &rung)).context("starting a thread")?;
+    Ok(watch)
+}
+
+/// Until nobody else has it any more.
+fn ring_at_deaths(watch: &Arc<JournalWatch>, bell: &EventFd) {
     let mut is_rung = false;
-    loop {
+    while Arc::strong_count(watch) > 1 {
         match watch.owner(0) {
             Owner::Alive => {
                 is_rung = false;

@@ -130,6 +130,7 @@ impl Supervisor {
             Some(plane) => supervisor.resume_plane(&plane, &mut fds)?,
             None => {
                 supervisor.wait_for_the_end_of(whole.ended, &mut fds)?;
+                supervisor.journal.renew();
                 supervisor.start_plane()?;
                 supervisor.wait_for_the_first()?;
             }

@@ -15,6 +15,7 @@ pub(crate) mod counts;
 pub(crate) mod learned;
 mod list;
 pub(crate) mod owner;
+mod renewed;
 pub(crate) mod ring_lines;
 pub(crate) mod watch;
 pub(crate) mod worker_line;
@@ -237,7 +238,10 @@ impl Journal {
     /// From the operating system, or no such journal is possible.
     pub fn create(workers: u16, rings: u32) -> io::Result<OwnedFd> {
         let impossible = || io::Error::other("no journal can have so many workers or rings");
-        let sizes = Sizes::new(workers.into(), rings).ok_or_else(impossible)?;
+        Self::with(Sizes::new(workers.into(), rings).ok_or_else(impossible)?)
+    }
+
+    fn with(sizes: Sizes) -> io::Result<OwnedFd> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("ringway-journal", flags)?;
         rustix::fs::ftruncate(&file, sizes.len() as u64)?;

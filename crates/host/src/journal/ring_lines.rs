@@ -17,7 +17,7 @@ use crate::journal::Journal;
 /// Where the fields of a line are, in bytes.
 const WORD_AT: usize = 0;
 /// Whose it is; 0: it is free.
-const QUEUE_AT: usize = 8;
+pub(super) const QUEUE_AT: usize = 8;
 const SETUP_AT: usize = 16;
 const LINK_AT: usize = 24;
 const GENERATION_AT: usize = 32;

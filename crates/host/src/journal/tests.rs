@@ -266,3 +266,56 @@ fn what_is_known_of_groups_is_there_for_the_next_one() {
     assert_eq!(first.groups(), []);
     assert_eq!(first.addresses(), [], "they have places of their own");
 }
+
+/// What a worker notes, and what the next data plane finds in the renewed journal.
+#[test]
+fn a_renewed_journal_has_what_may_be_believed_and_is_another_file() {
+    let file = Journal::create(2, 64).unwrap();
+    let watch = JournalWatch::open(&file).unwrap();
+    let journal = Arc::new(Journal::open(&file).unwrap());
+    let line = WorkerLine::take(journal.clone(), 0).unwrap();
+    line.set_busy(Some(Busy { port: PortId(3), pair: 0 }));
+    let claim = journal.claim_ring(&name(3, 7), &setup(0x1000)).unwrap();
+    journal.note_ring(&NotedRing { line: claim.line, name: name(3, 7), setup: setup(0x1000) });
+    journal.note_control(claim.line, b"as it was set");
+    let seen = NotedAddress {
+        address: MacAddress::from_u64(0x0200_0000_0001),
+        vlan: 5,
+        port: PortId(3),
+        seen_ms: 17,
+    };
+    journal.note_addresses(&[seen]);
+
+    let renewed = watch.renewed(&file).unwrap();
+    // Whoever has the old one has no part in the new one.
+    journal.note_addresses(&[]);
+    assert_eq!(JournalWatch::open(&renewed).unwrap().owner(0), Owner::Free);
+    let next = Journal::open(&renewed).unwrap();
+    assert_eq!(next.interrupted(), 1);
+    let claim = next.claim_ring(&name(3, 7), &setup(0x1000)).unwrap();
+    assert_eq!(claim.past, Past::Left);
+    assert_eq!(next.control(claim.line), b"as it was set");
+    assert_eq!(next.addresses(), [seen]);
+    let blocks = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_blocks;
+    assert!(blocks(&renewed) <= blocks(&file), "no more is copied than is used");
+}
+
+/// A data plane that was taken over may say that all of it is in use, and of its head that it is no
+/// journal.
+#[test]
+fn a_journal_that_was_destroyed_is_renewed_within_bounds() {
+    let file = Journal::create(1, 1024).unwrap();
+    let watch = JournalWatch::open(&file).unwrap();
+    let sizes = Sizes::new(1, 1024).unwrap();
+    let noise = vec![0xff; sizes.entries_at(0)];
+    rustix::io::pwrite(&file, &noise, 0).unwrap();
+    for ring in 0..1024 {
+        rustix::io::pwrite(&file, &noise[..PAGE], sizes.entries_at(ring) as u64).unwrap();
+    }
+    let renewed = watch.renewed(&file).unwrap();
+    let next = JournalWatch::open(&renewed).unwrap();
+    assert_eq!((next.owner(0), next.beat(0).unwrap().number), (Owner::Free, 0));
+    let journal = Arc::new(Journal::open(&renewed).unwrap());
+    assert_eq!(journal.addresses(), []);
+    WorkerLine::take(journal, 0).expect("it is free");
+}

@@ -44,7 +44,7 @@ pub struct Beat {
 #[derive(Debug)]
 pub struct JournalWatch {
     mapped: Mapped,
-    sizes: Sizes,
+    pub(super) sizes: Sizes,
 }
 
 impl JournalWatch {

@@ -1,0 +1,109 @@
+//! A journal in the place of one that a data plane had which has ended: with what the next one may
+//! believe, and in a file that nobody else has.
+//!
+//! How: the kernel copies the pages that are in use. Limits: of the entries of rings, and of packets
+//! on the way between workers, [`COPIED_MAX`] bytes at most; what is beyond starts anew. A process
+//! that still has the old file can change what is copied, which the next data plane checks.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use crate::journal::ring_lines::QUEUE_AT;
+use crate::journal::watch::JournalWatch;
+use crate::journal::worker_line::{BEAT_AT, OWNER_AT};
+use crate::journal::{GENERATION_AT, Journal, ROOM, Sizes};
+
+/// Bytes that are copied of one journal.
+const COPIED_MAX: usize = 256 << 20;
+
+/// The owner of a worker's line and its beat, which are those of threads that have ended.
+const OF_THREADS: usize = BEAT_AT + 8 - OWNER_AT;
+
+impl JournalWatch {
+    /// Another journal with what is in this one's file. No worker holds a line of it.
+    ///
+    /// # Errors
+    /// From the operating system.
+    pub fn renewed(&self, file: impl AsFd) -> io::Result<OwnedFd> {
+        let sizes = self.sizes;
+        let new = Journal::with(sizes)?;
+        let mut copy = Copy { from: file.as_fd(), to: new.as_fd(), left: COPIED_MAX };
+        copy.used(GENERATION_AT, sizes.entries_at(0))?;
+        copy.used(sizes.addresses_at(), sizes.len())?;
+        for ring in 0..sizes.rings {
+            copy.room_of(sizes, ring)?;
+        }
+        for worker in 0..sizes.workers {
+            copy.zero(Sizes::worker_at(worker) + OWNER_AT, OF_THREADS)?;
+        }
+        Ok(new)
+    }
+}
+
+struct Copy<'a> {
+    from: BorrowedFd<'a>,
+    to: BorrowedFd<'a>,
+    left: usize,
+}
+
+impl Copy<'_> {
+    /// What is in use between two places, as far as there is room left; `false`: not all of it.
+    /// Each turn copies a page, or comes to the end.
+    fn used(&mut self, start: usize, end: usize) -> io::Result<bool> {
+        let mut at = start;
+        while let Some(from) = self.seek(SeekFrom::Data(at as u64))?.filter(|from| *from < end) {
+            at = self.seek(SeekFrom::Hole(from as u64))?.unwrap_or(end).min(end);
+            let len = at - from;
+            if len > self.left {
+                return Ok(false);
+            }
+            self.left -= len;
+            self.bytes(from, len)?;
+        }
+        Ok(true)
+    }
+
+    /// `None`: there is no such place any more.
+    fn seek(&self, to: SeekFrom) -> io::Result<Option<usize>> {
+        match rustix::fs::seek(self.from, to) {
+            Ok(at) => Ok(usize::try_from(at).ok()),
+            Err(Errno::NXIO) => Ok(None),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    fn bytes(&self, at: usize, len: usize) -> io::Result<()> {
+        let (mut from, mut to) = (at as u64, at as u64);
+        let mut left = len;
+        while left > 0 {
+            let (from, to) = (Some(&mut from), Some(&mut to));
+            match rustix::fs::copy_file_range(self.from, from, self.to, to, left)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                copied => left = left.saturating_sub(copied),
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of a ring; one that has not all of them is forgotten.
+    fn room_of(&mut self, sizes: Sizes, ring: usize) -> io::Result<()> {
+        let queue_at = sizes.ring_at(ring) + QUEUE_AT;
+        let mut queue = [0; 8];
+        rustix::io::pread(self.to, &mut queue, queue_at as u64)?;
+        let start = sizes.entries_at(ring);
+        if queue != [0; 8] && !self.used(start, start + ROOM)? {
+            self.zero(queue_at, queue.len())?;
+        }
+        Ok(())
+    }
+
+    fn zero(&self, at: usize, len: usize) -> io::Result<()> {
+        match rustix::io::pwrite(self.to, &[0; OF_THREADS][..len], at as u64)? {
+            written if written == len => Ok(()),
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+}
