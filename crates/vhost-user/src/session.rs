@@ -6,7 +6,8 @@
 //!
 //! - features were accepted, and the ring is enabled if bit 30 is among them,
 //! - a kick was set (an fd, or explicitly none) since the ring was last stopped, or the guest has
-//!   kicked since `GET_VRING_BASE` stopped it and the front-end has gone quiet,
+//!   kicked since `GET_VRING_BASE` stopped it and the front-end has gone quiet (without a kick
+//!   where it tells the device's status),
 //! - its size and addresses are known and lie inside the memory table.
 //!
 //! Requests are refused one by one; nothing a front-end sends ends the session. One request at a
@@ -35,6 +36,9 @@ const INDIRECT_DESC: u64 = 1 << 28;
 const EVENT_IDX: u64 = 1 << 29;
 const RING_PACKED: u64 = 1 << 34;
 const IN_ORDER: u64 = 1 << 35;
+
+/// Device status bit (virtio 1.2 §2.1): the driver uses the device.
+const STATUS_DRIVER_OK: u8 = 4;
 
 /// The index of a ring has eight bits in the requests that carry an fd.
 const RINGS_MAX: usize = 256;

@@ -75,13 +75,14 @@ const REQUESTS: [&str; 36] = [
 
 /// What front-ends send when they start, stop and go on. Rings 0 and 1; a device that stops has
 /// used three.
-const ORDERS: [(&str, &[&str]); 9] = [
+const ORDERS: [(&str, &[&str]); 10] = [
     ("QEMU 7.2: start, stop, cont", &[QEMU, "status 0, get-base 0, get-base 1", QEMU_AGAIN]),
     (
         "QEMU 10: start, stop, cont, guest reset",
         &["reset-device", QEMU, "get-base 0, get-base 1, status 0", QEMU_AGAIN, "reset-device"],
     ),
     ("QEMU: info virtio-queue-status", &[QEMU, "get-base 0, kicked 1, kicked-quiet 1"]),
+    ("QEMU: the same while its guest is idle", &[QEMU, "get-base 0, quiet"]),
     (
         "QEMU 7.2 with two pairs: memory once for each",
         &[QEMU, "add-memory, add-memory", "remove-memory, remove-memory"],
@@ -177,9 +178,10 @@ fn request(step: &str) -> (u32, Vec<u8>, usize) {
 /// Sends one request, or lets the guest kick; reply and effects in one line.
 fn take(backend: &mut Backend, step: &str) -> String {
     let (first, rest) = step.split_once(' ').unwrap_or((step, ""));
-    if let "kicked" | "kicked-quiet" = first {
+    if let "kicked" | "kicked-quiet" | "quiet" = first {
         let watched = backend.watched.clone();
-        let effects = backend.kick(&[rest.parse().expect("a ring")], first == "kicked-quiet");
+        let kicked: Vec<u16> = rest.parse().into_iter().collect();
+        let effects = backend.kick(&kicked, first != "kicked");
         return line("-", effects, &watched, backend);
     }
     let (code, payload, fd_count) = request(step);

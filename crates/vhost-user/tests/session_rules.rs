@@ -105,6 +105,37 @@ fn a_ring_whose_base_was_only_asked_for_goes_on_when_the_guest_kicks() {
     }
 }
 
+/// A front-end that tells the status would have told of a stop.
+#[test]
+fn a_ring_whose_base_was_only_asked_for_goes_on_without_a_kick_if_the_driver_uses_the_device() {
+    let mut backend = running(SPLIT);
+    backend.ack(39, &u64s(&[15]), 0);
+    backend.stands_at = Position { available: 9, used: 9, ..Position::FRESH };
+    assert!(!backend.session.goes_on_when_quiet(), "it runs");
+    assert_eq!(backend.base(0), 9);
+    assert!(backend.session.goes_on_when_quiet());
+    assert_eq!(backend.kick(&[], false), [""; 0], "more may follow");
+    assert_eq!(backend.kick(&[], true), [format!("start 0 split 256 {AT} base 0x9 kick call")]);
+    assert!(!backend.session.goes_on_when_quiet());
+}
+
+/// QEMU 10 asks where the rings stand, and then sets the status; QEMU 7.2 the other way round.
+#[test]
+fn a_ring_of_a_device_without_driver_stays_stopped() {
+    for order in [[11, 39], [39, 11]] {
+        let mut backend = running(SPLIT);
+        backend.ack(39, &u64s(&[15]), 0);
+        for code in order {
+            match code {
+                11 => drop(backend.base(0)),
+                _ => drop(backend.ack(39, &u64s(&[0]), 0)),
+            }
+        }
+        assert!(!backend.session.goes_on_when_quiet(), "{order:?}");
+        assert_eq!(backend.kick(&[], true), [""; 0], "{order:?}");
+    }
+}
+
 #[test]
 fn a_ring_that_is_really_stopped_does_not_go_on_by_a_kick() {
     let stops: [(u32, Vec<u8>); 5] =

@@ -153,14 +153,24 @@ impl DataPlane {
     /// When the next front-end will have been quiet for long enough.
     pub(super) fn next_look_at_kicks(&self) -> Option<Instant> {
         let links = self.ports.values().filter_map(super::Port::link);
-        links.filter_map(|link| link.kicks.next_look()).min()
+        let looks = links.filter_map(|link| {
+            let quiet_at = link.kicks.last_request + QUIET;
+            let goes_on_at = link.session.goes_on_when_quiet().then_some(quiet_at);
+            [link.kicks.next_look(), goes_on_at].into_iter().flatten().min()
+        });
+        looks.min()
     }
 
-    /// Kicks that waited for their front-end to be quiet lead to something now.
+    /// Kicks that waited for their front-end to be quiet lead to something now, and rings that need
+    /// none go on.
     pub(super) fn look_at_kicks(&mut self) {
         let now = Instant::now();
         for id in self.ids() {
-            let due = self.link_of(id).and_then(|link| link.kicks.take_due(now));
+            let due = self.link_of(id).and_then(|link| {
+                let is_quiet = link.kicks.last_request + QUIET <= now;
+                let goes_on = is_quiet && link.session.goes_on_when_quiet();
+                link.kicks.take_due(now).or_else(|| goes_on.then(|| (Vec::new(), true)))
+            });
             if let Some((kicked, is_quiet)) = due {
                 self.go_on(id, &kicked, is_quiet);
             }
@@ -184,10 +194,14 @@ impl DataPlane {
             let drops = List::new(drops).unwrap_or_default();
             self.tell(&ToSupervisor::Forget { link, drops });
         }
+        let why = match kicked {
+            [] => "the front-end has only asked where they stand",
+            _ => "the guest kicked them",
+        };
         if let Some(port) = self.ports.get_mut(&id).filter(|_| went_on > 0) {
             let name = &port.spec.name;
             port.chatter.say(name, || {
-                info!(port = name, "{went_on} stopped queues run again: the guest kicked them");
+                info!(port = name, "{went_on} stopped queues run again: {why}");
             });
         }
     }

@@ -4,22 +4,23 @@
 //! it is kicked (vhost-user, "Ring states"): a monitor that only wants to show where a ring stands
 //! asks so. A ring that nothing is posted in any more is not kicked, so a kick of any ring of the
 //! device is enough. A front-end that really stops a device goes on to say so: its rings wait until
-//! it is quiet. A transmitq that is started and disabled is processed, and its packets are
-//! discarded.
+//! it is quiet. Where it tells the device's status, no kick is needed: a device that really stops
+//! has another one than `DRIVER_OK` by then. A transmitq that is started and disabled is processed,
+//! and its packets are discarded.
 
-use super::{Plan, Session};
+use super::{Plan, STATUS_DRIVER_OK, Session};
 use crate::effect::{Answer, Effect, Outcome};
 use crate::refusal::Refusal;
 use crate::ring_state::{Kick, Running};
 
 impl Session {
-    /// The guest has kicked these queues, of those that [`Effect::WatchKicks`] has named last.
-    /// `is_quiet`: and its front-end has sent nothing for a while. What it leads to has to be
+    /// The guest has kicked these queues, of those that [`Effect::WatchKicks`] has named last, or
+    /// none. `is_quiet`: and its front-end has sent nothing for a while. What it leads to has to be
     /// carried out, as of [`handle`](Self::handle), and [`complete`](Self::complete) replies
     /// nothing.
     pub fn kicked(&mut self, queues: &[u16], is_quiet: bool) -> Outcome {
         let mut plan = Plan::default();
-        if is_quiet && !queues.is_empty() {
+        if is_quiet && (!queues.is_empty() || self.status & STATUS_DRIVER_OK != 0) {
             for ring in self.rings.iter_mut().filter(|ring| ring.is_suspended) {
                 (ring.is_suspended, ring.went_on) = (false, true);
             }
@@ -34,6 +35,11 @@ impl Session {
     /// Whether kicks lead to something only when the front-end is quiet.
     pub fn waits_for_quiet(&self) -> bool {
         self.rings.iter().any(|ring| ring.is_suspended || ring.discards && ring.enabled.is_none())
+    }
+
+    /// Whether rings go on without a kick when the front-end is quiet.
+    pub fn goes_on_when_quiet(&self) -> bool {
+        self.status & STATUS_DRIVER_OK != 0 && self.rings.iter().any(|ring| ring.is_suspended)
     }
 
     /// A front-end that has not told yet whether the ring is enabled may be about to.
