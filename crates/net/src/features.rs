@@ -208,8 +208,10 @@ impl Features {
         .union(Self::NOTIFY_ON_EMPTY);
 
     /// What a guest port can do and offers only when told to: several queue pairs come with their
-    /// number, the other two cost time for every packet.
-    pub const ON_REQUEST: Self = Self::MQ.union(Self::RSS).union(Self::HASH_REPORT);
+    /// number, two cost time for every packet, and a Linux guest accepts `ACCESS_PLATFORM` wherever
+    /// it is offered, also where its monitor cannot do with it (User Mode Linux).
+    pub const ON_REQUEST: Self =
+        Self::MQ.union(Self::RSS).union(Self::HASH_REPORT).union(Self::ACCESS_PLATFORM);
 
     /// What decides about rings and headers, and only its commands need the control queue: a
     /// vhost-user front-end that keeps the control queue to itself accepts it without `CTRL_VQ`.

@@ -64,6 +64,11 @@ pub enum Refusal {
         /// The bits too many.
         bits: u64,
     },
+    /// `ACCESS_PLATFORM`: the addresses in the rings are those of an IOMMU.
+    #[error(
+        "ACCESS_PLATFORM: no addresses of a vIOMMU are translated: start the guest without one"
+    )]
+    NeedsTranslation,
     /// Protocol features that were not offered.
     #[error("protocol features {bits:#x} were not offered")]
     ProtocolFeaturesNotOffered {

@@ -34,6 +34,7 @@ use crate::ring_state::{Kick, RingState, Running, area_lens};
 const NOTIFY_ON_EMPTY: u64 = 1 << 24;
 const INDIRECT_DESC: u64 = 1 << 28;
 const EVENT_IDX: u64 = 1 << 29;
+const ACCESS_PLATFORM: u64 = 1 << 33;
 const RING_PACKED: u64 = 1 << 34;
 const IN_ORDER: u64 = 1 << 35;
 

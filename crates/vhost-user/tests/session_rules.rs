@@ -119,6 +119,17 @@ fn a_ring_whose_base_was_only_asked_for_goes_on_without_a_kick_if_the_driver_use
     assert!(!backend.session.goes_on_when_quiet());
 }
 
+/// It would be followed by requests to translate addresses.
+#[test]
+fn a_front_end_that_accepts_access_platform_is_refused_though_it_is_offered() {
+    const ACCESS_PLATFORM: u64 = 1 << 33;
+    let offer = Offer { features: SPLIT | ACCESS_PLATFORM, ..offer() };
+    let mut backend = Backend::with(offer);
+    backend.nack(2, &u64s(&[SPLIT | ACCESS_PLATFORM]), 0);
+    assert_eq!(backend.session.features(), None);
+    assert_eq!(backend.ack(2, &u64s(&[SPLIT]), 0).len(), 1, "a front-end without a vIOMMU");
+}
+
 /// QEMU 10 asks where the rings stand, and then sets the status; QEMU 7.2 the other way round.
 #[test]
 fn a_ring_of_a_device_without_driver_stays_stopped() {

@@ -370,6 +370,12 @@ pub const OPTIONS: &[PortOption] = &[
     ),
     on_request("rss", Features::RSS, "the guest may choose queues by hash"),
     on_request("hash", Features::HASH_REPORT, "the guest is told each packet's hash"),
+    on_request(
+        "iommu_platform",
+        Features::ACCESS_PLATFORM,
+        "for QEMU's `iommu_platform=on`, which confidential guests have; not for guests with a \
+         vIOMMU, nor for User Mode Linux",
+    ),
     feature("status", Features::STATUS, "the guest sees whether its link is up"),
 ];
 

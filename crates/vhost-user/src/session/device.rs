@@ -1,6 +1,6 @@
 //! What is about the device as a whole: features, status, reset, configuration space, memory.
 
-use super::{Plan, Session};
+use super::{ACCESS_PLATFORM, Plan, Session};
 use crate::effect::{Answer, Effect};
 use crate::memory_table::{Change, MemoryTable};
 use crate::message::{
@@ -27,6 +27,10 @@ impl Session {
         let bits = features & !(self.offer.features | PROTOCOL_FEATURES_BIT);
         if bits != 0 {
             return Err(Refusal::FeaturesNotOffered { bits });
+        }
+        // A front-end without a vIOMMU offers it to its guest, and keeps it to itself.
+        if features & ACCESS_PLATFORM != 0 {
+            return Err(Refusal::NeedsTranslation);
         }
         let virtio_features = features & !PROTOCOL_FEATURES_BIT;
         if self.features() != Some(virtio_features) {
