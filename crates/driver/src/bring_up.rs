@@ -80,7 +80,9 @@ const ACCEPTED: Features = Features::VERSION_1
     .union(Features::RING_PACKED)
     .union(Features::EVENT_IDX)
     .union(Features::INDIRECT_DESC)
-    .union(Features::IN_ORDER);
+    .union(Features::IN_ORDER)
+    // No ring is ever reset; but Apple's Virtualization.framework insists on it.
+    .union(Features::RING_RESET);
 
 impl Wanted {
     /// One queue pair of 256 entries, polled, with all the offloads this driver has.

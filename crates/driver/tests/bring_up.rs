@@ -214,7 +214,7 @@ fn a_device_that_does_not_play_along_is_given_up() {
 /// What becomes of a feature that a device offers beside those that it needs.
 const ACCEPTED: &str = "CSUM GUEST_CSUM MTU MAC GUEST_TSO4 GUEST_TSO6 GUEST_ECN HOST_TSO4 \
                         HOST_TSO6 MRG_RXBUF STATUS CTRL_VQ INDIRECT_DESC EVENT_IDX VERSION_1 \
-                        RING_PACKED IN_ORDER";
+                        RING_PACKED IN_ORDER RING_RESET";
 
 #[test]
 fn each_feature_is_accepted_or_ignored_or_named_where_a_device_insists_on_it() {
