@@ -1,7 +1,7 @@
 //! What all of the guest's queues do with their ring: publish, notify, stop, and find it again.
 //!
-//! Limits: a ring that is broken for another reason than lost memory still publishes what was
-//! staged, and stays broken.
+//! Limits: a ring that is broken for another reason than missing memory stays broken. One whose own
+//! area is there still publishes what was staged.
 
 use ringway_net::Counters;
 use ringway_virtq::{Areas, Arm, Broken, DeviceQueue, Position, Regions, Why};
@@ -89,13 +89,14 @@ impl<Q: DeviceQueue> GuestRing<Q> {
     }
 
     /// From now on the ring is at `areas` in `regions`. If it is not in that memory it is broken;
-    /// one that was broken for that reason alone goes on once it is.
+    /// one that was broken for that reason alone goes on once it is, and so does one whose guest
+    /// named memory that was not there yet.
     pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
         self.regions = regions.clone();
         let bound = self.queue.rebind(areas, regions);
         self.broken = match bound {
             Err(Broken(why)) => Some(why),
-            Ok(()) => self.broken.filter(|why| *why != Why::BadArea),
+            Ok(()) => self.broken.filter(|why| !matches!(why, Why::BadArea | Why::OutsideMemory)),
         };
         bound
     }

@@ -341,6 +341,13 @@ impl DataPlane {
                         warn!(port = name, %queue, "stopped, the guest broke it: {why}");
                     });
                 }
+                WorkerEvent::GoesOn { port, queue } => {
+                    let Some(port) = self.ports.get_mut(&port) else { continue };
+                    let name = &port.spec.name;
+                    port.chatter.say(name, || {
+                        info!(port = name, %queue, "goes on: the memory that it needs has come");
+                    });
+                }
                 WorkerEvent::StartedAnew { port, queue, why } => {
                     warn!(port = self.name(port), %queue, "started anew: {why}");
                 }

@@ -338,6 +338,13 @@ pub enum WorkerEvent {
         /// Which port.
         port: PortId,
     },
+    /// A queue that its guest had broken goes on: memory has come that it needed.
+    GoesOn {
+        /// Which port.
+        port: PortId,
+        /// Which queue.
+        queue: QueueId,
+    },
     /// A queue did not continue where the journal says that it was left: it has started anew.
     StartedAnew {
         /// Which port.

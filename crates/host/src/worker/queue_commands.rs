@@ -40,19 +40,35 @@ impl Worker {
         };
         let Some(guest) = self.ports.guest(id) else { return Ok(()) };
         let regions = memory.regions();
-        let mut result = Ok(());
+        let (mut result, mut mended) = (Ok(()), Vec::new());
         for queue in Queue::ALL {
             let Some(areas) = &mut guest.fds[queue as usize].areas else { continue };
             let is_it = |(id, _): &&(QueueId, Areas)| *id == QueueId { pair, queue };
             *areas = moved.iter().find(is_it).map_or(*areas, |(_, areas)| *areas);
             let areas = *areas;
+            let was_broken = guest.queues.broken(queue).is_some();
             note_areas(self.journal.as_ref(), &mut guest.fds[queue as usize], areas);
             result = result.and(guest.queues.rebind(queue, &areas, &regions));
+            if was_broken && guest.queues.broken(queue).is_none() {
+                guest.fds[queue as usize].is_broken_reported = false;
+                mended.push(queue);
+            }
         }
         // Only now may the old mappings go: a ring points into the new ones, or is not touched.
         guest.memory = memory;
         self.report_broken(id);
+        for queue in mended {
+            self.go_on(id, queue);
+        }
         result
+    }
+
+    /// The memory has come that a queue needed: what its guest kicked about is looked at again.
+    fn go_on(&mut self, slot: PortId, queue: Queue) {
+        let pair = self.ports.at(slot);
+        let (port, id) = (pair.port, QueueId { pair: pair.pair.pair, queue });
+        self.control.tell(WorkerEvent::GoesOn { port, queue: id });
+        self.after_start(slot, queue);
     }
 
     pub(crate) fn position_by_ring(

@@ -48,6 +48,37 @@ fn memory_that_moves_takes_its_rings_along() {
     assert_eq!(worker.set_memory(PortId(0), memory_at(BASE + by), &[]), Ok(()));
 }
 
+/// A kick overtakes the message that adds the memory: it goes through one process more.
+#[test]
+fn a_queue_whose_guest_uses_memory_that_is_being_added_goes_on_with_it() {
+    let mut bench = Bench::new(2);
+    bench.introduce();
+    let added = BASE + MEMORY_LEN;
+    let len = u32::try_from(HEADER_LEN + 60).unwrap();
+    let guest = &mut bench.guests[0];
+    while guest.queues[1].pop_used().unwrap().is_some() {}
+    guest.queues[1].add(&[(added, len)], &[], BufferId(0)).unwrap();
+    guest.queues[1].publish();
+    bench.worker.on_kick(PortId(0), Queue::FromGuest);
+    bench.settle();
+    assert_eq!(bench.guests[1].received, [[0u8; 0]; 0]);
+    let fd = rustix::fs::memfd_create("added", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&fd, MEMORY_LEN).unwrap();
+    let text = [&[0; HEADER_LEN][..], &frame(mac(1), mac(0), 5)].concat();
+    rustix::io::pwrite(&fd, &text, 0).unwrap();
+    let request =
+        MemoryRequest { guest_address: added, size: MEMORY_LEN, mmap_offset: 0, fd: fd.into() };
+    let memory = bench.worker.ports.guest(PortId(0)).unwrap().memory.with(request).unwrap();
+    assert_eq!(bench.worker.set_memory(PortId(0), memory, &[]), Ok(()));
+    bench.settle();
+    assert_eq!(bench.guests[1].received, [frame(mac(1), mac(0), 5)]);
+    let broken_and_mended =
+        bench.other_ends.1.try_iter().filter(|event| {
+            matches!(event, WorkerEvent::Broken { .. } | WorkerEvent::GoesOn { .. })
+        });
+    assert_eq!(broken_and_mended.count(), 2);
+}
+
 /// The receiver here accepts no partial checksums, so the worker itself writes them.
 #[test]
 fn a_checksum_does_not_change_what_was_judged() {
