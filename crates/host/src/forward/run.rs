@@ -58,6 +58,9 @@ impl Run {
             return RunEnd::Put(Put::Refused);
         }
         let step = pair.step();
+        if step.is_some() {
+            self.scope = RouteScope::OnePacket;
+        }
         let ended = match &mut pair.end {
             End::Guest(guest) => match &mut guest.queues {
                 AnyGuestPort::Split(queues) => self.forward_run(source, queues),
@@ -71,7 +74,10 @@ impl Run {
             End::Nat(nat) => self.forward_run(source, &mut **nat),
             End::Absent => RunEnd::Put(Put::Refused),
         };
-        pair.faults.step_over(step);
+        if pair.faults.step_over(step) {
+            // Others have waited for as long as for a whole visit.
+            self.work = self.work.max(BUDGET_UNITS);
+        }
         ended
     }
 

@@ -1,5 +1,6 @@
 //! One visit of a tap: what waits there is moved, as far as the budget goes.
 
+use crate::forward::budget::BUDGET_UNITS;
 use crate::forward::tap_fill::fill;
 use crate::forward::{Fabric, VisitEnd, forward};
 use crate::tap::Tap;
@@ -12,6 +13,10 @@ pub(crate) fn visit_tap(tap: &mut Tap, fabric: &mut Fabric<'_>) -> VisitEnd {
     let visit = match fabric.cable_guest().filter(|_| !is_lending) {
         Some(guest) => {
             let step = guest.step();
+            if step.is_some() {
+                // One packet at a time, as in a visit of such a guest.
+                work = work.max(BUDGET_UNITS - 1);
+            }
             let visit = fill(tap, guest, &mut work);
             guest.faults.step_over(step);
             fabric.delivery.packets += tap.from_tap.packets - before;

@@ -34,13 +34,16 @@ pub(crate) struct Backing {
     pub(crate) file_len: u64,
     /// Mappings start and end at such pages.
     pub(crate) page_size: u64,
+    /// A page of it may have to be read from a disk.
+    pub(crate) is_on_disk: bool,
 }
 
 /// `None`: a program may serve the file.
 pub(crate) fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Backing>> {
     let usual_size = rustix::param::page_size() as u64;
     let known = known(fd)?;
-    let page_size = if rustix::fs::fcntl_get_seals(fd).is_ok() {
+    let is_in_memory = rustix::fs::fcntl_get_seals(fd).is_ok();
+    let page_size = if is_in_memory {
         let file_system = rustix::fs::fstatfs(fd)?;
         let block_size = u64::try_from(file_system.f_bsize).unwrap_or(0);
         let is_huge = file_system.f_type as u64 == HUGETLBFS_MAGIC;
@@ -55,7 +58,7 @@ pub(crate) fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Backing>> {
         // It is in memory: this asks no program.
         None => u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0),
     };
-    Ok(Some(Backing { file_len, page_size }))
+    Ok(Some(Backing { file_len, page_size, is_on_disk: !is_in_memory }))
 }
 
 /// What the kernel knows of the file; `None` where a filter of system calls forbids it.
@@ -156,11 +159,12 @@ mod tests {
         let memory = rustix::fs::memfd_create("backing", rustix::fs::MemfdFlags::CLOEXEC);
         let memory = memory.expect("memfd");
         rustix::fs::ftruncate(&memory, 12_345).expect("longer");
-        let expected = Some(Backing { file_len: 12_345, page_size });
+        let expected = Some(Backing { file_len: 12_345, page_size, is_on_disk: false });
         assert_eq!(of(memory.as_fd()).expect("known"), expected);
         let program = std::fs::File::open("/proc/self/exe").expect("this program");
         let file_len = program.metadata().expect("known").len();
-        assert_eq!(of(program.as_fd()).expect("known"), Some(Backing { file_len, page_size }));
+        let expected = Some(Backing { file_len, page_size, is_on_disk: true });
+        assert_eq!(of(program.as_fd()).expect("known"), expected);
         let is_on_disk = |fd| known(fd).expect("known").as_ref().is_some_and(is_on_disk);
         assert!(is_on_disk(program.as_fd()));
         let (pipe, _other_end) = rustix::pipe::pipe().expect("a pipe");

@@ -206,6 +206,11 @@ impl GuestMemory {
         self.mappings.iter().any(|mapping| mapping.guard.torn())
     }
 
+    /// Whether any of it is in a file on a disk: a page may have to be read first.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        self.mappings.iter().any(|mapping| mapping.is_on_disk)
+    }
+
     fn with_mappings(&self, mappings: Vec<SharedMapping>) -> Result<Self, MemoryError> {
         // Cannot overflow: all of it is mapped.
         let len = mappings.iter().map(|mapping| mapping.region.memory.len() as u64).sum();
@@ -236,6 +241,7 @@ type SharedMapping = Arc<Untrusted<Mapping>>;
 #[derive(Debug)]
 struct Mapping {
     region: Region,
+    is_on_disk: bool,
     guard: Guarded,
     _span: Span,
     _share: Share,
@@ -269,7 +275,7 @@ impl Mapping {
             source: source.into(),
         };
         let backing = backing::of(request.fd.as_fd()).map_err(os_error)?;
-        let Backing { file_len, page_size } =
+        let Backing { file_len, page_size, is_on_disk } =
             backing.ok_or(MemoryError::Served { guest_address })?;
         let extent = Extent::new(request, file_len, page_size)?;
         let share = account.take(extent.mapped_len as u64).map_err(|short| match short {
@@ -277,7 +283,8 @@ impl Mapping {
             Shortage::Addresses => MemoryError::NoAddresses { guest_address, size },
         })?;
         let mapping = Self::of_extent(request, &extent, share).map_err(os_error)?;
-        Ok(Arc::new(request.fd.with(mapping.ok_or(MemoryError::NoGuard)?)))
+        let mapping = Self { is_on_disk, ..mapping.ok_or(MemoryError::NoGuard)? };
+        Ok(Arc::new(request.fd.with(mapping)))
     }
 
     /// `None`: nothing can be guarded any more.
@@ -305,7 +312,7 @@ impl Mapping {
         // reference to the memory is ever made.
         let memory = unsafe { SharedSlice::new(first, extent.size) };
         let region = Region { guest_address: request.guest_address, memory };
-        Ok(Some(Self { region, guard, _span: span, _share: share }))
+        Ok(Some(Self { region, is_on_disk: false, guard, _span: span, _share: share }))
     }
 }
 

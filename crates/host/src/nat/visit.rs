@@ -178,7 +178,9 @@ impl NatPort {
             let End::Guest(end) = &mut pair.end else { return Turn::Over };
             let flow = emit.flow;
             let filled = fill(end, &mut emit, self.sockets.of(flow));
-            pair.faults.step_over(step);
+            if pair.faults.step_over(step) {
+                fabric.delivery.work = fabric.delivery.work.max(BUDGET_UNITS);
+            }
             match filled {
                 Filled::Read(read, len) => {
                     if len > 0 {

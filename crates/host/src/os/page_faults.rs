@@ -80,28 +80,51 @@ impl Step {
     }
 }
 
-/// How long the thread has slept in the memory of one guest while the worker watched.
+/// How long the thread has slept in the memory of one guest while it was timed.
 #[derive(Debug, Default)]
 pub(crate) struct FaultTime {
-    /// Steps in the guest's memory are timed.
-    pub(crate) is_watched: bool,
+    /// Steps in the guest's memory are timed, for one of these two reasons.
+    is_timed: bool,
+    is_watched: bool,
+    is_on_disk: bool,
     /// In nanoseconds.
     pub(crate) stalled_ns: u64,
 }
 
 impl FaultTime {
-    /// A step begins, which is timed while the worker watches.
-    #[inline]
-    pub(crate) fn step(&self) -> Option<Step> {
-        if self.is_watched { Some(Step::begin()) } else { None }
+    /// The worker watches, or does not; what was before it began is forgotten.
+    pub(crate) fn watch(&mut self, is_watched: bool) {
+        if std::mem::replace(&mut self.is_watched, is_watched) != is_watched {
+            self.stalled_ns = 0;
+        }
+        self.is_timed = self.is_watched || self.is_on_disk;
     }
 
-    /// The step is over.
+    /// The guest's memory is a file on a disk, or is not.
+    pub(crate) fn use_memory(&mut self, is_on_disk: bool) {
+        self.is_on_disk = is_on_disk;
+        self.is_timed = self.is_watched || self.is_on_disk;
+    }
+
+    /// Whether the guest's packets go one by one, by way of a copy.
     #[inline]
-    pub(crate) fn step_over(&mut self, step: Option<Step>) {
-        if let Some(step) = step {
-            self.stalled_ns += step.stalled_ns();
-        }
+    pub(crate) fn is_timed(&self) -> bool {
+        self.is_timed
+    }
+
+    /// A step begins, which may have to be timed.
+    #[inline]
+    pub(crate) fn step(&self) -> Option<Step> {
+        if self.is_timed { Some(Step::begin()) } else { None }
+    }
+
+    /// The step is over; `true`: the thread has slept in it.
+    #[inline]
+    pub(crate) fn step_over(&mut self, step: Option<Step>) -> bool {
+        let Some(step) = step else { return false };
+        let stalled_ns = step.stalled_ns();
+        self.stalled_ns += stalled_ns;
+        stalled_ns > 0
     }
 }
 

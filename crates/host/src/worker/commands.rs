@@ -146,7 +146,9 @@ impl Worker {
             let counters = before.get(number).copied().unwrap_or_default();
             let queues = AnyGuestPort::new(negotiated, state.clone(), counters);
             let guest = GuestEnd::new(queues, memory.clone(), notify);
-            self.ports.at(slot).end = End::Guest(Box::new(guest));
+            let pair = self.ports.at(slot);
+            pair.faults.use_memory(memory.is_on_disk());
+            pair.end = End::Guest(Box::new(guest));
         }
         self.ports.count_waits(id, counts_waits);
         self.join(id);

@@ -179,7 +179,6 @@ impl Worker {
                     let now = now();
                     sleeps_at = Some(now);
                     self.stalls.visit_over(now, &mut self.ports);
-                    self.stalls.waits();
                 }
                 self.journal.iter_mut().for_each(WorkerLine::asleep);
                 self.poller.wait(events, at_most)?;
@@ -190,7 +189,11 @@ impl Worker {
         let turn_at = now();
         self.schedule.turn_at = turn_at;
         match sleeps_at {
-            Some(at) => self.effort.slept_ns += turn_at.since(at),
+            Some(at) => {
+                let slept_ns = turn_at.since(at);
+                self.effort.slept_ns += slept_ns;
+                self.stalls.waited(slept_ns);
+            }
             None => self.stalls.visit_over(turn_at, &mut self.ports),
         }
         self.stalls.turn_begins(turn_at);

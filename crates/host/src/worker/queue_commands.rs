@@ -55,7 +55,9 @@ impl Worker {
             }
         }
         // Only now may the old mappings go: a ring points into the new ones, or is not touched.
+        let is_on_disk = memory.is_on_disk();
         guest.memory = memory;
+        self.ports.at(id).faults.use_memory(is_on_disk);
         self.report_broken(id);
         for queue in mended {
             self.go_on(id, queue);

@@ -36,8 +36,12 @@ const ASK_PAUSE_NS: u64 = 10_000_000;
 /// So long may a worker sleep in the memory of one guest while it watches, in nanoseconds.
 const STALLED_MAX_NS: u64 = 20_000_000;
 
-/// For how long a worker watches, in nanoseconds: twice as long each time, if it is soon.
-const WATCH_MIN_NS: u64 = 2_000_000_000;
+/// No thread falls asleep and is woken in less, in nanoseconds.
+const SLEEP_MIN_NS: u64 = 2_000;
+
+/// For how long a worker watches, in nanoseconds: twice as long each time, if it is soon. A
+/// front-end that fills 1 GiB and punches it out again needs 1 to 4 seconds.
+const WATCH_MIN_NS: u64 = 8_000_000_000;
 const WATCH_MAX_NS: u64 = 64_000_000_000;
 /// What was longer ago is forgotten.
 const FORGOTTEN_NS: u64 = 600_000_000_000;
@@ -126,9 +130,10 @@ impl StallGuard {
         self.bounce.bytes()
     }
 
-    /// The thread waits for work, and may sleep.
-    pub(crate) fn waits(&mut self) {
-        self.waits += 1;
+    /// The thread has waited for work for so long. One that finds some at once has not slept: it
+    /// would hide a sleep in a page fault.
+    pub(crate) fn waited(&mut self, waited_ns: u64) {
+        self.waits += i64::from(waited_ns >= SLEEP_MIN_NS);
     }
 
     /// Asks the kernel now and then, so that what it says later is of a short time.
@@ -166,7 +171,7 @@ impl StallGuard {
         self.count_now(now);
         if self.counts.is_stall(before, waits, took_ns) {
             self.watch.begin(now);
-            ports.slots.iter_mut().for_each(|pair| pair.faults.is_watched = true);
+            ports.slots.iter_mut().for_each(|pair| pair.faults.watch(true));
         }
     }
 
@@ -187,10 +192,7 @@ impl StallGuard {
         let is_over = self.watch.ends(now);
         for pair in &mut ports.slots {
             // Also those that have joined since.
-            pair.faults.is_watched = !is_over;
-            if is_over {
-                pair.faults.stalled_ns = 0;
-            }
+            pair.faults.watch(!is_over);
         }
     }
 }
@@ -209,14 +211,23 @@ mod tests {
     fn a_worker_watches_longer_each_time_until_it_is_forgotten() {
         let mut watch = WatchPeriod::default();
         let mut now = 1000;
-        for len in [2, 4, 8, 16, 32, 64, 64] {
+        for len in [8, 16, 32, 64, 64] {
             watch.begin(at(now));
             assert!(!watch.ends(at(now + len - 1)) && watch.ends(at(now + len)), "{len}");
             assert!(!watch.ends(at(now + len)), "it has ended");
             now += len + 1;
         }
         watch.begin(at(now + FORGOTTEN_NS / SECOND));
-        assert_eq!(watch.until, Some(at(now + FORGOTTEN_NS / SECOND + 2)));
+        assert_eq!(watch.until, Some(at(now + FORGOTTEN_NS / SECOND + 8)));
+    }
+
+    #[test]
+    fn only_waits_in_which_the_thread_slept_count() {
+        let mut guard = StallGuard::new();
+        for waited_ns in [0, 300, SLEEP_MIN_NS - 1, SLEEP_MIN_NS, 1_000_000] {
+            guard.waited(waited_ns);
+        }
+        assert_eq!(guard.waits, 2);
     }
 
     #[test]
@@ -224,6 +235,6 @@ mod tests {
         let mut watch = WatchPeriod::default();
         watch.begin(at(10));
         watch.begin(at(11));
-        assert!(!watch.ends(at(12)) && watch.ends(at(13)));
+        assert!(!watch.ends(at(18)) && watch.ends(at(19)));
     }
 }

@@ -88,6 +88,16 @@ impl Guest {
         features: Features,
     ) -> Self {
         let fd = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        Self::attach_in(fd, workers, (port, pair), features)
+    }
+
+    /// A guest whose memory is that file.
+    fn attach_in(
+        fd: OwnedFd,
+        workers: &mut [Worker],
+        (port, pair): (usize, FromPair),
+        features: Features,
+    ) -> Self {
         rustix::fs::ftruncate(&fd, MEMORY_LEN).unwrap();
         let request =
             MemoryRequest { guest_address: BASE, size: MEMORY_LEN, mmap_offset: 0, fd: fd.into() };
@@ -271,6 +281,35 @@ fn packets_of_one_visit_each_go_their_own_way() {
         marks.collect::<Vec<u8>>()
     });
     assert_eq!(marks.collect::<Vec<_>>(), [vec![7], vec![1, 2, 4, 5], vec![3, 6]]);
+}
+
+/// A file without a name on the disk that this program lies on; `None`: there is no such disk.
+fn disk_file() -> Option<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    let program = std::env::current_exe().ok()?;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(program.parent()?, flags, Mode::RUSR | Mode::WUSR).ok()?;
+    rustix::fs::fcntl_get_seals(&file).is_err().then_some(file)
+}
+
+/// A page may have to be read first, and others wait for one, not for one of each packet.
+#[test]
+fn of_a_guest_whose_memory_is_on_a_disk_a_visit_takes_one_packet() {
+    let Some(file) = disk_file() else { return println!("skipped: no file on a disk") };
+    let mut bench = Bench::new(2);
+    let workers = std::slice::from_mut(&mut bench.worker);
+    let place = (2, FromPair { pair: 0, of: 1 });
+    let guest = Guest::attach_in(file, workers, place, Features::VERSION_1);
+    bench.guests.push(guest);
+    bench.guests[2].post_all();
+    bench.introduce();
+    bench.send(2, &frame(mac(1), mac(2), 7), 5);
+    for _ in 0..5 {
+        assert_eq!(bench.step(), Some((PortId(2), vec![0, 1, 0])));
+    }
+    bench.settle();
+    bench.send(0, &frame(mac(2), mac(0), 7), 5);
+    assert_eq!(bench.step(), Some((PortId(0), vec![0, 0, 5])), "none of its pages is cold");
 }
 
 /// Stations behind a guest that is gone may turn up elsewhere: packets for them go everywhere.

@@ -72,8 +72,8 @@ impl Worker {
         let (before, rest) = self.ports.slots.split_at_mut(at);
         let Some((pair, after)) = rest.split_first_mut() else { return (VisitEnd::Idle, 0) };
         let cable = if pair.is_link_up { self.bridge.other_end(pair.port) } else { None };
-        let bounce = self.stalls.is_watching().then(|| self.stalls.bounce());
-        // While the worker watches, one packet at a time.
+        let bounce = pair.faults.is_timed().then(|| self.stalls.bounce());
+        // One packet at a time: others wait for one page fault, not for one of each packet.
         let work = if bounce.is_some() { BUDGET_UNITS - 1 } else { pair.debt };
         let mut fabric = Fabric {
             receivers: Receivers { ports: &self.ports.ports, before, after },
