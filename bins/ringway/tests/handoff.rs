@@ -327,17 +327,21 @@ fn ports_that_come_and_go_are_there_for_the_next_one() {
 }
 
 /// Nothing of a data plane that has ended stays behind: descriptors, mappings, memory.
-/// `RINGWAY_DEATHS=1000` lets as many of them die; 200 take half a minute.
+/// `RINGWAY_DEATHS=1000` lets as many of them die; 40 take half a minute.
 #[test]
 fn deaths_leave_the_supervisor_as_it_was() {
     let directory = tempfile::tempdir().expect("a directory");
     let (ringway, mut guests, mut between) = two_guests(directory.path(), SPLIT);
-    let deaths =
-        std::env::var("RINGWAY_DEATHS").map_or(200, |text| text.parse().expect("a number"));
+    let deaths = std::env::var("RINGWAY_DEATHS").map_or(40, |text| text.parse().expect("a number"));
+    let die = |_| {
+        kill(&ringway);
+        // So long that those that are killed are not taken for a row.
+        thread::sleep(Duration::from_millis(400));
+    };
     // The first ones take what the allocator keeps.
-    (0..20).for_each(|_| kill(&ringway));
+    (0..20).for_each(die);
     let before = (ringway.supervisor_fds(), ringway.supervisor_memory());
-    (0..deaths).for_each(|_| kill(&ringway));
+    (0..deaths).for_each(die);
     between.exchange(&mut guests, 50).expect("they go on");
     wait_for("as many descriptors", || (ringway.supervisor_fds() <= before.0).then_some(()));
     let (memory, after) = (before.1, ringway.supervisor_memory());

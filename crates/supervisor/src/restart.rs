@@ -1,8 +1,8 @@
 //! When a dead data plane is started again, and what is blamed for its death.
 //!
 //! The first restart is at once, each further one waits longer; a time without deaths forgets them
-//! all. A process that was killed from outside is followed at once, unless the one before was too, a
-//! moment ago: then each waits longer, too. A request that was in the data plane's hands in two faults in a row, or a port that was
+//! all. A process that was killed from outside is followed at once, unless that happens all the time:
+//! then each waits longer, too. A request that was in the data plane's hands in two faults in a row, or a port that was
 //! being served in three, is taken for the cause: the next start then need not wait. A process that
 //! was killed from outside blames nothing.
 //!
@@ -21,11 +21,13 @@ pub const WAITS: [Duration; 5] = [
     Duration::from_secs(5),
 ];
 
-/// Between the starts of two processes of which the first was killed from outside; twice as long
-/// each time that one has lived for less than [`KILLED_IN_A_ROW`], up to the longest of [`WAITS`].
+/// Between the starts of two processes of which the first was killed from outside.
 pub const KILLED_WAIT: Duration = Duration::from_millis(100);
-/// See [`KILLED_WAIT`].
-pub const KILLED_IN_A_ROW: Duration = Duration::from_secs(1);
+/// Of those that live for less than that so many in a row may be killed; from then on each next one
+/// waits twice as long, up to the longest of [`WAITS`].
+pub const KILLED_IN_A_ROW: Duration = Duration::from_millis(400);
+/// See [`KILLED_IN_A_ROW`].
+pub const KILLS_FREE: u32 = 16;
 
 /// After this time without one, deaths are forgotten.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
@@ -159,7 +161,8 @@ impl Restarts {
     /// When the next one starts if this one was killed from outside.
     fn after_kill(&self, now: Instant) -> Instant {
         let Some(last) = self.killed.filter(|_| self.is_in_a_row(now)) else { return now };
-        let wait = KILLED_WAIT.saturating_mul(2_u32.saturating_pow(self.kills));
+        let wait =
+            KILLED_WAIT.saturating_mul(2_u32.saturating_pow(self.kills.saturating_sub(KILLS_FREE)));
         now.max(last + wait.min(WAITS[WAITS.len() - 1]))
     }
 
@@ -292,7 +295,7 @@ mod tests {
     #[test]
     fn one_that_is_killed_from_outside_is_followed_at_once_but_not_all_the_time() {
         let (start, mut restarts) = (Instant::now(), Restarts::default());
-        for (at, wait) in [(0, 0), (150, 0), (160, 190), (1350, 0), (1400, 50), (60_000, 0)] {
+        for (at, wait) in [(0, 0), (150, 0), (160, 90), (250, 100), (1000, 0), (60_000, 0)] {
             let now = start + ms(at);
             let verdict = restarts.died(now, KILL, &[], &[]);
             assert_eq!((verdict.start_at - now, at), (ms(wait), at));
@@ -301,23 +304,21 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_killed_one_after_the_other_wait_longer_each_time() {
-        let (start, mut restarts) = (Instant::now(), Restarts::default());
-        let mut now = start;
-        let waits: Vec<Duration> = (0..9)
-            .map(|_| {
-                let start_at = restarts.died(now, KILL, &[], &[]).start_at;
-                let wait = start_at - now;
-                assert_eq!(restarts.is_first(start_at + KILLED_WAIT), restarts.kills == 0);
-                now = start_at + ms(50);
-                wait
-            })
-            .collect();
-        assert_eq!(waits, [0, 50, 150, 350, 750, 1550, 3150, 4950, 4950].map(ms));
-        assert_eq!(
-            restarts.died(now + KILLED_IN_A_ROW, KILL, &[], &[]).start_at,
-            now + KILLED_IN_A_ROW
-        );
+    fn those_that_are_killed_one_after_the_other_wait_longer_in_the_end() {
+        let (mut now, mut restarts) = (Instant::now(), Restarts::default());
+        let mut die = |life_ms| {
+            now += ms(life_ms);
+            let start_at = restarts.died(now, KILL, &[], &[]).start_at;
+            let wait = start_at - now;
+            now = start_at;
+            wait
+        };
+        assert_eq!(die(0), ms(0));
+        assert!((0..=KILLS_FREE).all(|_| die(50) == ms(50)));
+        let waits: Vec<Duration> = (0..8).map(|_| die(50)).collect();
+        assert_eq!(waits, [150, 350, 750, 1550, 3150, 4950, 4950, 4950].map(ms));
+        assert_eq!(die(400), ms(0), "that one has lived");
+        assert_eq!(die(50), ms(50));
     }
 
     #[test]
