@@ -235,12 +235,27 @@ fn attach(fd: BorrowedFd<'_>, name: &str, queues: u16) -> Result<String, TapErro
 /// Any socket will do: it stands for the network namespace of the thread that made it.
 fn interface_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?)
+    // One end of a pair whose other end is closed: nothing can be sent with it, to nobody.
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(pair.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A data plane has it, too, which is to reach no other process.
+    #[test]
+    fn nothing_can_be_sent_with_the_socket_that_asks_about_interfaces() {
+        use rustix::net::{SendFlags, SocketAddrUnix, bind, sendto, socket};
+        let name = format!("ringway-interfaces-{}", std::process::id());
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("short");
+        let other = socket(AddressFamily::UNIX, SocketType::DGRAM, None).expect("a socket");
+        bind(&other, &address).expect("nobody has that name");
+        let asks = interface_socket().expect("a socket");
+        assert!(ioctl::interface_flags(asks.as_fd(), "lo").is_ok(), "it asks");
+        sendto(&asks, b"a word", SendFlags::NOSIGNAL, &address).expect_err("it is not heard");
+    }
 
     #[test]
     fn bad_names_are_refused_before_anything_is_opened() {
