@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::socket::Close;
-use crate::table::{FlowId, Protocol};
+use crate::table::{FlowId, Guest, Protocol};
 
 /// Most actions that one packet, event or timer leads to.
 const ACTIONS_MAX: usize = 8;
@@ -18,6 +18,9 @@ pub enum Target {
     /// To that address, which is the host's loopback: guests may go there.
     Loopback(SocketAddr),
 }
+
+/// A port of a guest: by which port of the switch, and its address.
+pub type GuestPort = (Guest, SocketAddr);
 
 /// One thing to do about a socket. Several are to be done in their order. *Answer* is the [`Event`]
 /// that [`Nat::on_socket`] is told then.
@@ -35,6 +38,9 @@ pub enum Action {
         protocol: Protocol,
         /// To where.
         to: Target,
+        /// Flows of datagrams with the same one share a port of the host, and the socket there is
+        /// not connected; `None`: it has a socket of its own.
+        port: Option<GuestPort>,
     },
     /// Takes bytes that the guest has off the receive queue.
     Consume {

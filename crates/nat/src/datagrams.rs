@@ -17,6 +17,11 @@ const ANSWERED_NS: u64 = 10 * SECOND_NS;
 /// Ports whose flows are a question and its answer: domain names, time.
 const QUESTION_PORTS: [u16; 2] = [53, 123];
 
+/// Whether a flow of datagrams is a question and its answer.
+pub(crate) fn is_question(key: &FlowKey) -> bool {
+    QUESTION_PORTS.contains(&key.to.port())
+}
+
 /// A flow of datagrams.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Datagrams {
@@ -64,7 +69,7 @@ impl Datagrams {
         let is_conversation = self.sent > 1 && self.received > 0;
         used.plus(match key.protocol {
             Protocol::Echo => ECHO_NS,
-            _ if QUESTION_PORTS.contains(&key.to.port()) && self.received > 0 => ANSWERED_NS,
+            _ if is_question(key) && self.received > 0 => ANSWERED_NS,
             _ if is_conversation => LONG_NS,
             _ => SHORT_NS,
         })

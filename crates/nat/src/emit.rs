@@ -166,6 +166,20 @@ impl Emit {
         })
     }
 
+    /// What was read is of that flow, and came from there.
+    pub fn come_from(&mut self, flow: FlowId, from: SocketAddr) {
+        let at = self.transport_at();
+        match from.ip().to_canonical() {
+            IpAddr::V4(from) => self.bytes[at - 8..at - 4].copy_from_slice(&from.octets()),
+            IpAddr::V6(from) => self.bytes[at - 32..at - 16].copy_from_slice(&from.octets()),
+        }
+        if self.key.protocol == Protocol::Udp {
+            self.bytes[at..at + 2].copy_from_slice(&from.port().to_be_bytes());
+            self.key.to = SocketAddr::new(from.ip().to_canonical(), from.port());
+        }
+        self.flow = flow;
+    }
+
     /// What was read is several datagrams of `len` bytes, of which the last may be shorter.
     pub fn are_several(&mut self, len: u16) {
         self.segment_len = Some(len).filter(|len| *len > 0);

@@ -29,7 +29,7 @@ mod table;
 mod tcp;
 mod timers;
 
-pub use actions::{Action, Actions, Target};
+pub use actions::{Action, Actions, GuestPort, Target};
 pub use addresses::{Plan, PlanError, Prefix4, Prefix6};
 pub use datagrams::Client;
 pub use dhcp::DHCP_LEN_MAX;

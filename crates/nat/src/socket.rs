@@ -21,6 +21,8 @@ pub enum Read {
     Empty,
     /// The other end has sent all that it will: no frame.
     End,
+    /// It came from a place that the guest has not sent anything to: no frame.
+    Stranger,
     /// A datagram longer than the frame may be: no frame. It is lost, unless it was given to
     /// [`Nat::cut`](crate::Nat::cut), which makes parts of it.
     TooLong,

@@ -3,11 +3,13 @@
 
 use std::io;
 use std::mem;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use ringway_virtq::SharedSlice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::nat::socket_name::{NAME_LEN, address};
 use crate::os::system_calls::count_system_call;
 use crate::tap::ioctl::vector;
 
@@ -58,6 +60,8 @@ pub(crate) struct Vectors {
     /// What of a datagram did not fit into the pieces, and how much that was.
     overflow: Vec<u8>,
     overflow_len: usize,
+    /// Where the datagram came from that was received last.
+    pub(crate) from: Option<SocketAddr>,
     /// A message that was put together.
     pub(crate) gathered: Vec<u8>,
 }
@@ -73,7 +77,7 @@ impl Vectors {
     pub(crate) fn new(skipped: Skipped) -> Self {
         let overflow = vec![0; DATAGRAM_LEN_MAX];
         let pieces = Vec::with_capacity(VECTORS_MAX);
-        Self { pieces, skipped, overflow, overflow_len: 0, gathered: Vec::new() }
+        Self { pieces, skipped, overflow, overflow_len: 0, from: None, gathered: Vec::new() }
     }
 
     /// Begins a message anew, behind so many bytes that are of no interest. `None`: too many.
@@ -146,7 +150,9 @@ impl Vectors {
         if let Some(way) = way {
             message.msg_name = way.name.as_ptr().cast_mut().cast();
             message.msg_namelen = libc::socklen_t::try_from(way.name.len()).unwrap_or(0);
-            control.put(way.info);
+            if let Some(info) = way.info {
+                control.put(info);
+            }
         }
         if control.len > 0 {
             message.msg_control = control.bytes.as_mut_ptr().cast();
@@ -175,14 +181,18 @@ impl Vectors {
         self.pieces.push(vector);
         let mut message = self.message();
         let mut control = Control::default();
+        let mut name = [0u32; NAME_LEN / 4];
+        message.msg_name = name.as_mut_ptr().cast();
+        message.msg_namelen = libc::socklen_t::try_from(size_of_val(&name)).unwrap_or(0);
         message.msg_control = control.bytes.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control.bytes) as _;
         count_system_call();
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: vectors point into memory as in `receive`, the last one into ours, and the
-        // control data is ours.
+        // address and the control data are ours.
         let received = length(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })?;
         self.overflow_len = received.saturating_sub(room).min(self.overflow.len());
+        self.from = address(name.map(u32::to_ne_bytes).as_flattened());
         let is_told = message.msg_controllen > 0;
         Ok((received, if is_told { control.segment_len() } else { 0 }))
     }
@@ -219,11 +229,12 @@ impl Vectors {
     }
 }
 
-/// Where a datagram goes to, a `sockaddr`, and what goes with it: from which address.
+/// Where a datagram goes to, a `sockaddr`, and what goes with it: from which address, if the kernel
+/// is not to choose one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Way<'a> {
     pub(crate) name: &'a [u8],
-    pub(crate) info: ControlData<'a>,
+    pub(crate) info: Option<ControlData<'a>>,
 }
 
 /// Level, kind and value.
@@ -259,7 +270,7 @@ impl Control {
 
     /// What the kernel has said of several datagrams in one message: how long each is; else 0.
     fn segment_len(&self) -> u16 {
-        // It is the first one: connected sockets are told of nothing else.
+        // It is the first one: sockets of flows are told of nothing else.
         let header: *const libc::cmsghdr = self.bytes.as_ptr().cast();
         // SAFETY: there is room for a header and a number; words are aligned like the header.
         let (kind, len) = unsafe {

@@ -3,16 +3,15 @@
 
 use std::io;
 use std::mem;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use ringway_nat::Client;
 
 use crate::nat::calls::{Way, set_option};
+use crate::nat::socket_name::{NAME_LEN, address};
 use crate::os::system_calls::count_system_call;
 
-/// Bytes of the longer one of both kinds of addresses, `sockaddr_in6`.
-pub(crate) const NAME_LEN: usize = 28;
 const NAME4_LEN: usize = 16;
 /// Of `in_pktinfo` and `in6_pktinfo`.
 const INFO4_LEN: usize = 12;
@@ -20,36 +19,67 @@ const INFO6_LEN: usize = 20;
 /// Room for one of them and for the length of segments.
 const CONTROL_WORDS: usize = 16;
 
-/// Where a datagram goes, as the kernel reads it.
+/// A place, as the kernel reads it (`sockaddr`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Name {
+    bytes: [u8; NAME_LEN],
+    len: usize,
+    address: SocketAddr,
+}
+
+impl Name {
+    pub(crate) fn of(address: SocketAddr) -> Self {
+        let mut bytes = [0; NAME_LEN];
+        bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+        let len = match address {
+            SocketAddr::V4(it) => {
+                bytes[..2].copy_from_slice(&family(libc::AF_INET));
+                bytes[4..8].copy_from_slice(&it.ip().octets());
+                NAME4_LEN
+            }
+            SocketAddr::V6(it) => {
+                bytes[..2].copy_from_slice(&family(libc::AF_INET6));
+                bytes[8..24].copy_from_slice(&it.ip().octets());
+                bytes[24..28].copy_from_slice(&it.scope_id().to_ne_bytes());
+                NAME_LEN
+            }
+        };
+        Self { bytes, len, address }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The way there, from whichever address the kernel takes.
+    pub(crate) fn way(&self) -> Way<'_> {
+        Way { name: self.bytes(), info: None }
+    }
+}
+
+/// Where a datagram goes, and from which address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WayBack {
-    name: [u8; NAME_LEN],
-    name_len: usize,
+    name: Name,
     info: [u8; INFO6_LEN],
     info_len: usize,
-    client: SocketAddr,
     bound: SocketAddr,
 }
 
 impl WayBack {
     /// Back to the client of a socket bound to `bound`.
     pub(crate) fn to(client: &Client, bound: SocketAddr) -> Self {
-        let (name, info) = ([0; NAME_LEN], [0; INFO6_LEN]);
-        let (name_len, info_len) = (NAME4_LEN, INFO4_LEN);
-        let mut way = Self { name, name_len, info, info_len, client: client.from, bound };
-        way.name[2..4].copy_from_slice(&client.from.port().to_be_bytes());
+        let (info, info_len) = ([0; INFO6_LEN], INFO4_LEN);
+        let mut way = Self { name: Name::of(client.from), info, info_len, bound };
         match (client.from, client.at.ip()) {
-            (SocketAddr::V4(to), IpAddr::V4(at)) => {
-                way.name[..2].copy_from_slice(&family(libc::AF_INET));
-                way.name[4..8].copy_from_slice(&to.ip().octets());
-                way.info[4..8].copy_from_slice(&at.octets());
-            }
+            (SocketAddr::V4(_), IpAddr::V4(at)) => way.info[4..8].copy_from_slice(&at.octets()),
             (to, at) => {
-                (way.name_len, way.info_len) = (NAME_LEN, INFO6_LEN);
-                way.name[..2].copy_from_slice(&family(libc::AF_INET6));
-                way.name[8..24].copy_from_slice(&octets6(to.ip()));
+                way.info_len = INFO6_LEN;
                 if let SocketAddr::V6(to) = to {
-                    way.name[24..28].copy_from_slice(&to.scope_id().to_ne_bytes());
                     way.info[16..20].copy_from_slice(&to.scope_id().to_ne_bytes());
                 }
                 way.info[..16].copy_from_slice(&octets6(at));
@@ -66,13 +96,14 @@ impl WayBack {
     /// Whether it is the way to that client of a socket bound to `bound`.
     pub(crate) fn is_to(&self, client: SocketAddr, bound: SocketAddr) -> bool {
         let parts = |client: SocketAddr| (client.ip(), client.port());
-        self.bound == bound && parts(self.client) == parts(client)
+        self.bound == bound && parts(self.name.address()) == parts(client)
     }
 
     /// Where it goes, and from which address.
     pub(crate) fn parts(&self) -> Way<'_> {
         let (level, kind) = info_option(self.info_len == INFO4_LEN);
-        Way { name: &self.name[..self.name_len], info: (level, kind, &self.info[..self.info_len]) }
+        let info = Some((level, kind, &self.info[..self.info_len]));
+        Way { name: self.name.bytes(), info }
     }
 }
 
@@ -152,20 +183,6 @@ fn used(info: &[u8], is_ipv4: bool) -> Option<IpAddr> {
     match is_ipv4 {
         true => Some(Ipv4Addr::from(*info.get(4..)?.first_chunk::<4>()?).into()),
         false => Some(Ipv6Addr::from(*info.first_chunk::<16>()?).into()),
-    }
-}
-
-/// The address in a `sockaddr`.
-pub(crate) fn address(name: &[u8]) -> Option<SocketAddr> {
-    let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
-    match i32::from(u16::from_ne_bytes(*name.first_chunk()?)) {
-        libc::AF_INET => Some((Ipv4Addr::from(*name.get(4..)?.first_chunk::<4>()?), port).into()),
-        libc::AF_INET6 => {
-            let address = Ipv6Addr::from(*name.get(8..)?.first_chunk::<16>()?);
-            let scope = u32::from_ne_bytes(*name.get(24..)?.first_chunk()?);
-            Some(SocketAddrV6::new(address, port, 0, scope).into())
-        }
-        _ => None,
     }
 }
 

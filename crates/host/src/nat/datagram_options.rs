@@ -20,7 +20,7 @@ impl Socket {
         vectors: &mut Vectors,
         room: usize,
     ) -> io::Result<(usize, u16)> {
-        if !self.comes_alone {
+        if !self.fd.comes_alone() {
             return vectors.receive_datagram(self.fd.as_fd(), room);
         }
         self.take_several(true);
@@ -30,7 +30,7 @@ impl Socket {
     }
 
     /// Says how datagrams go from now on.
-    pub(crate) fn set_way(&mut self, hops: u8, is_whole_only: bool) {
+    pub(crate) fn set_way(&self, hops: u8, is_whole_only: bool) {
         // Others use it too.
         if self.way.is_some() {
             return;
@@ -44,15 +44,13 @@ impl Socket {
             ],
         };
         // One that is not taken leaves the kernel's own way.
-        if self.hops != hops {
+        if self.fd.changes_hops(hops) {
             let _ = set_option(fd, hops_option, libc::c_int::from(hops));
-            self.hops = hops;
         }
-        if self.is_whole_only != Some(is_whole_only) {
+        if self.fd.changes_whole_only(is_whole_only) {
             // The names of the two families stand for the same numbers.
             let how = if is_whole_only { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_DONT };
             let _ = set_option(fd, mtu_option, how);
-            self.is_whole_only = Some(is_whole_only);
         }
     }
 

@@ -6,13 +6,14 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use ringway_nat::Problem;
 
-use crate::nat::clients::{NAME_LEN, address};
+use crate::nat::socket_name::{NAME_LEN, address};
 use crate::os::system_calls::count_system_call;
 
 /// Room for the report: its header, itself, and the address of who made it.
 const CONTROL_WORDS: usize = 64;
 
 /// Who made a report.
+const ORIGIN_LOCAL: u8 = 1;
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
 
@@ -65,10 +66,13 @@ pub(crate) fn next(fd: BorrowedFd<'_>) -> Option<Option<Report>> {
 
 /// `sock_extended_err`, and behind it the address of who made the report.
 fn parse(bytes: &[u8]) -> Option<Report> {
+    let errno = i32::from_ne_bytes(*bytes.first_chunk()?);
     let [origin, kind, code] = [*bytes.get(4)?, *bytes.get(5)?, *bytes.get(6)?];
     let mtu = u32::from_ne_bytes(*bytes.get(8..)?.first_chunk()?);
     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
     let problem = match origin {
+        // This host itself: it is longer than the path's MTU.
+        ORIGIN_LOCAL if errno == libc::EMSGSIZE => Problem::TooBig(mtu),
         ORIGIN_ICMP => problem4(kind, code, mtu)?,
         ORIGIN_ICMP6 => problem6(kind, code, mtu)?,
         _ => return None,

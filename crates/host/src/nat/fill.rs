@@ -2,7 +2,7 @@
 //! written here.
 
 use ringway_device::{AnyGuestPort, GuestPort};
-use ringway_nat::{Accepts, Emit, Failure, Read};
+use ringway_nat::{Accepts, Emit, Failure, Nat, Read};
 use ringway_net::DropReason;
 use ringway_virtq::{DeviceQueue, SharedSlice};
 
@@ -45,10 +45,11 @@ pub(crate) fn fill(
     guest: &mut GuestEnd,
     emit: &mut Emit,
     socket: Option<(&mut Socket, &mut Vectors)>,
+    nat: &Nat,
 ) -> Filled {
     match &mut guest.queues {
-        AnyGuestPort::Split(queues) => fill_queue(queues, emit, socket),
-        AnyGuestPort::Packed(queues) => fill_queue(queues, emit, socket),
+        AnyGuestPort::Split(queues) => fill_queue(queues, emit, socket, nat),
+        AnyGuestPort::Packed(queues) => fill_queue(queues, emit, socket, nat),
     }
 }
 
@@ -56,6 +57,7 @@ fn fill_queue<Q: DeviceQueue>(
     queues: &mut GuestPort<Q>,
     emit: &mut Emit,
     mut socket: Option<(&mut Socket, &mut Vectors)>,
+    nat: &Nat,
 ) -> Filled {
     let GuestPort { to_guest: Some(to_guest), control_state, .. } = queues else {
         return Filled::NoRoom;
@@ -68,7 +70,7 @@ fn fill_queue<Q: DeviceQueue>(
     let Some(pieces) = to_guest.reserve(head_len + room) else {
         return if to_guest.never_fits() { Filled::NeverFits } else { Filled::NoRoom };
     };
-    let read = match read(emit, pieces, &mut socket) {
+    let read = match read(emit, pieces, &mut socket, nat) {
         Ok(Read::Bytes(read)) => read,
         Ok(Read::TooLong) => return Filled::Long,
         Ok(read) => return Filled::Read(read, 0),
@@ -101,13 +103,29 @@ pub(crate) fn read(
     emit: &mut Emit,
     pieces: &[SharedSlice],
     socket: &mut Option<(&mut Socket, &mut Vectors)>,
+    nat: &Nat,
 ) -> Result<Read, Failure> {
     match socket {
-        Some((socket, vectors)) => socket.read(emit, pieces, vectors),
+        Some((socket, vectors)) => {
+            let read = socket.read(emit, pieces, vectors)?;
+            let is_there = matches!(read, Read::Bytes(_) | Read::TooLong);
+            let is_known = socket.to.is_none() || !is_there || finds_flow(emit, vectors, nat);
+            Ok(if is_known { read } else { Read::Stranger })
+        }
         // Some frames come after the socket is closed: they have no data.
         None if emit.source.is_none() => Ok(Read::Bytes(0)),
         None => Ok(Read::Empty),
     }
+}
+
+/// What came to a socket that is not connected may be another flow's; `false`: it is no flow's.
+fn finds_flow(emit: &mut Emit, vectors: &Vectors, nat: &Nat) -> bool {
+    let from = vectors.from;
+    let flow = from.and_then(|from| nat.came_from(emit.flow, from));
+    if let (Some(from), Some(flow)) = (from, flow) {
+        emit.come_from(flow, from);
+    }
+    flow.is_some()
 }
 
 /// Writes the head into the first pieces.

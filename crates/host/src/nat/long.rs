@@ -39,7 +39,7 @@ impl NatPort {
                 message.chunks(each).for_each(|message| self.nat.cut(&emit, message));
                 // From now on each waits in the socket for its turn.
                 if let Some((socket, _)) = self.sockets.of(emit.flow) {
-                    socket.comes_alone = true;
+                    socket.fd.come_alone();
                     socket.take_several(false);
                 }
             }

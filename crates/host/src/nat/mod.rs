@@ -9,14 +9,17 @@
 //! Limits: the port belongs to the first worker. Without room in a guest's queue nothing is read:
 //! its data stays in the sockets, and the other guests go on.
 
+pub(crate) mod by_port;
 pub(crate) mod calls;
 pub(crate) mod clients;
 pub(crate) mod datagram_options;
 pub(crate) mod error_queue;
 pub(crate) mod fill;
+pub(crate) mod guest_ports;
 pub(crate) mod listeners;
 pub(crate) mod long;
 pub(crate) mod one_by_one;
+pub(crate) mod opening;
 pub(crate) mod options;
 pub(crate) mod outside;
 pub(crate) mod own_addresses;
@@ -25,8 +28,10 @@ pub(crate) mod questions;
 pub(crate) mod queue_len;
 pub(crate) mod reports;
 pub(crate) mod resolvers;
+pub(crate) mod shared_fd;
 pub(crate) mod snapshot;
 pub(crate) mod socket;
+pub(crate) mod socket_name;
 pub(crate) mod sockets;
 pub(crate) mod visit;
 

@@ -9,7 +9,7 @@ use ringway_virtq::SharedSlice;
 use rustix::io::Errno;
 
 use crate::nat::calls::{Vectors, Way};
-use crate::nat::socket::errno;
+use crate::nat::opening::errno;
 
 /// Datagrams of one packet that go alone: a guest must not make a system call of each byte.
 const SEGMENTS_MAX: usize = 128;

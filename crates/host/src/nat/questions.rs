@@ -151,6 +151,7 @@ fn copy((pieces, mut skip, len): Part<'_>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use std::net::{SocketAddr, UdpSocket};
+    use std::os::fd::AsFd;
 
     use ringway_nat::{Action, Target};
 
@@ -166,7 +167,8 @@ mod tests {
         let mut sockets = Sockets::new(4, 4, Skipped::new(true)).unwrap();
         sockets.resolvers.set(resolvers);
         let mut news = News::new();
-        let open = Action::Open { flow: FLOW, protocol: Protocol::Udp, to: Target::Resolver };
+        let open =
+            Action::Open { flow: FLOW, protocol: Protocol::Udp, to: Target::Resolver, port: None };
         sockets.carry_out(open, None, Nanos(0), &mut news);
         assert_eq!(news, []);
         let scratch = Scratch::new(12);
@@ -183,7 +185,7 @@ mod tests {
 
     fn asked(sockets: &mut Sockets) -> SocketAddr {
         let (socket, _) = sockets.of(FLOW).unwrap();
-        UdpSocket::from(socket.fd.try_clone().unwrap()).peer_addr().unwrap()
+        UdpSocket::from(socket.as_fd().try_clone_to_owned().unwrap()).peer_addr().unwrap()
     }
 
     /// No socket connects there.

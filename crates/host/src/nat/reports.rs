@@ -24,11 +24,16 @@ impl Sockets {
         if let Some(bound) = socket.way.map(|way| way.bound()) {
             return self.take_reports_at(bound, news);
         }
+        if let Some(number) = socket.port {
+            return self.take_port_reports(number, news);
+        }
         let mut reports = Vec::new();
         for _ in 0..REPORTS_MAX {
             let Some(report) = error_queue::next(socket.as_fd()) else { break };
             reports.extend(report);
         }
+        // What a connected one does not take is told when it is sent.
+        reports.retain(|report| report.from.is_some() || socket.to.is_some());
         // One that is left there wakes the worker again and again.
         let _ = socket.take_error();
         if let Some(question) = socket.question.clone().filter(|_| !reports.is_empty()) {

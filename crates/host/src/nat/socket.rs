@@ -6,23 +6,25 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ringway_nat::{Client, Close, Emit, Failure, FlowId, Problem, Protocol, Read};
+use ringway_nat::{Client, Close, Emit, Failure, FlowId, Protocol, Read};
+use ringway_net::Nanos;
 use ringway_virtq::SharedSlice;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, connect, ipproto, shutdown, socket_with,
-};
+use rustix::net::{RecvFlags, connect, recv, shutdown};
 
 use crate::nat::calls::{Vectors, is_writable, option, queued, read_over, refuse_fds};
 use crate::nat::calls::{send_window, set_option};
-use crate::nat::clients::WayBack;
+use crate::nat::clients::{Name, WayBack};
 use crate::nat::listeners::Listener;
+use crate::nat::opening::{errno, failure, open, prepare_datagrams, unconnected};
 use crate::nat::peek::{Ahead, PEEK_OFF, discard_all};
 use crate::nat::queue_len::set_queue_len;
 use crate::nat::resolvers::Question;
+use crate::nat::shared_fd::SharedFd;
 
 /// SYNs that are sent again: 63 seconds in all.
 const SYN_COUNT: libc::c_int = 5;
@@ -33,7 +35,7 @@ const WINDOW_UNKNOWN: u32 = 64 << 10;
 /// A flow's socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    pub(crate) fd: OwnedFd,
+    pub(crate) fd: Arc<SharedFd>,
     pub(crate) flow: FlowId,
     pub(crate) protocol: Protocol,
     pub(crate) is_ipv4: bool,
@@ -48,14 +50,18 @@ pub(crate) struct Socket {
     acknowledged: u32,
     /// A read ended at an urgent byte, and goes on when what is in front of it is taken off.
     is_cut: bool,
-    pub(crate) hops: u8,
-    pub(crate) is_whole_only: Option<bool>,
     /// Where its datagrams go, if others listen on the same socket.
     pub(crate) way: Option<WayBack>,
+    /// Where its datagrams go, if the socket is not connected; and when it was asked last whether
+    /// that is this machine itself.
+    pub(crate) to: Option<Name>,
+    pub(crate) asked_own: Nanos,
+    /// The number of its guest's port outside, if it has that in common with others.
+    pub(crate) port: Option<usize>,
+    /// Others were there before it: how much may wait there is said already.
+    joins: bool,
     /// The other end is a resolver.
     pub(crate) question: Option<Question>,
-    /// Its datagrams are not put together from now on.
-    pub(crate) comes_alone: bool,
 }
 
 impl AsFd for Socket {
@@ -70,7 +76,7 @@ impl Socket {
     /// # Errors
     /// It cannot go there.
     pub(crate) fn open(flow: FlowId, protocol: Protocol, to: SocketAddr) -> Result<Self, Failure> {
-        let fd = open(protocol, to.is_ipv4()).map_err(failure)?;
+        let fd = Arc::new(SharedFd::from(open(protocol, to.is_ipv4()).map_err(failure)?));
         let mut socket = Self {
             is_connecting: protocol == Protocol::Tcp,
             ..Self::new(fd, flow, (protocol, to.is_ipv4()))
@@ -80,12 +86,44 @@ impl Socket {
         Ok(socket)
     }
 
+    /// A socket for datagrams to that address, from whichever address the host has.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub(crate) fn unconnected(
+        flow: FlowId,
+        protocol: Protocol,
+        to: SocketAddr,
+    ) -> Result<Self, Failure> {
+        let fd = Arc::new(SharedFd::from(unconnected(protocol, to.is_ipv4())?));
+        Ok(Self { to: Some(Name::of(to)), ..Self::new(fd, flow, (protocol, to.is_ipv4())) })
+    }
+
+    /// A flow that goes through its guest's port outside.
+    pub(crate) fn by_port(
+        flow: FlowId,
+        fd: &Arc<SharedFd>,
+        (number, to): (usize, SocketAddr),
+        is_first: bool,
+    ) -> Self {
+        let socket = Self::new(Arc::clone(fd), flow, (Protocol::Udp, to.is_ipv4()));
+        Self { to: Some(Name::of(to)), port: Some(number), joins: !is_first, ..socket }
+    }
+
+    /// Whether its datagrams go there, by a socket that is not connected.
+    pub(crate) fn goes_to(&self, place: SocketAddr) -> bool {
+        let parts = |it: SocketAddr| (it.ip().to_canonical(), it.port());
+        let to = self.to.as_ref().map(Name::address);
+        to.is_some_and(|to| parts(to) == parts(place))
+    }
+
     /// A socket that was accepted, before its flow has a name.
     ///
     /// # Errors
     /// The operating system refuses something.
     pub(crate) fn accepted(fd: OwnedFd, is_local: bool) -> io::Result<Self> {
         let flow = FlowId::from_u64(u64::MAX);
+        let fd = Arc::new(SharedFd::from(fd));
         let mut socket = Self { is_local, ..Self::new(fd, flow, (Protocol::Tcp, true)) };
         socket.prepare()?;
         Ok(socket)
@@ -101,11 +139,12 @@ impl Socket {
         client: &Client,
     ) -> io::Result<Self> {
         let bound = listener.forward.at.address().ok_or(Errno::OPNOTSUPP)?;
-        let (fd, kind) = (listener.fd.try_clone()?, (Protocol::Udp, client.from.is_ipv4()));
+        let fd = Arc::new(SharedFd::from(listener.fd.try_clone()?));
+        let kind = (Protocol::Udp, client.from.is_ipv4());
         Ok(Self { way: Some(WayBack::to(client, bound)), ..Self::new(fd, flow, kind) })
     }
 
-    fn new(fd: OwnedFd, flow: FlowId, (protocol, is_ipv4): (Protocol, bool)) -> Self {
+    fn new(fd: Arc<SharedFd>, flow: FlowId, (protocol, is_ipv4): (Protocol, bool)) -> Self {
         Self {
             fd,
             flow,
@@ -117,11 +156,12 @@ impl Socket {
             peek_at: None,
             acknowledged: 0,
             is_cut: false,
-            hops: 0,
-            is_whole_only: None,
             way: None,
+            to: None,
+            asked_own: Nanos(0),
+            port: None,
+            joins: false,
             question: None,
-            comes_alone: false,
         }
     }
 
@@ -139,14 +179,7 @@ impl Socket {
             self.peek_at = set_option(fd, PEEK_OFF, 0).ok().map(|()| 0);
             return Ok(());
         }
-        let is_heard = match self.is_ipv4 {
-            true => (libc::SOL_IP, libc::IP_RECVERR),
-            false => (libc::SOL_IPV6, libc::IPV6_RECVERR),
-        };
-        if self.protocol == Protocol::Udp {
-            self.take_several(true);
-        }
-        set_option(fd, is_heard, 1)
+        prepare_datagrams(fd, self.protocol, self.is_ipv4)
     }
 
     fn connect(&self, to: SocketAddr) -> Result<(), Failure> {
@@ -202,6 +235,9 @@ impl Socket {
     /// The kernel holds at most so many bytes, of a stream in each direction. Without a limit it
     /// grows the buffers of a stream as the other end is fast.
     pub(crate) fn limit_buffers(&self, len_max: Option<u32>) {
+        if self.joins {
+            return;
+        }
         let len = match (self.protocol, len_max) {
             (Protocol::Tcp, Some(len)) => libc::c_int::try_from(len).unwrap_or(libc::c_int::MAX),
             (Protocol::Udp, len_max) => return set_queue_len(self.fd.as_fd(), len_max),
@@ -329,6 +365,12 @@ impl Socket {
         self.peek_at = self.peek_at.map(|at| at.saturating_sub(taken));
     }
 
+    /// Whether the other end has hung up, and there is nothing to read.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        recv(&self.fd, &mut [0; 1], flags).is_ok_and(|(_, len)| len == 0)
+    }
+
     pub(crate) fn shut_down(&self) {
         // Where the other end has gone meanwhile, the socket says so itself.
         let _ = shutdown(&self.fd, rustix::net::Shutdown::Write);
@@ -343,37 +385,8 @@ impl Socket {
     }
 }
 
-fn open(protocol: Protocol, is_ipv4: bool) -> Result<OwnedFd, Errno> {
-    let family = if is_ipv4 { AddressFamily::INET } else { AddressFamily::INET6 };
-    let (kind, number) = match protocol {
-        Protocol::Tcp => (SocketType::STREAM, None),
-        Protocol::Udp => (SocketType::DGRAM, None),
-        Protocol::Echo if is_ipv4 => (SocketType::DGRAM, Some(ipproto::ICMP)),
-        Protocol::Echo => (SocketType::DGRAM, Some(ipproto::ICMPV6)),
-    };
-    socket_with(family, kind, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, number)
-}
-
-pub(crate) fn errno(why: &io::Error) -> Errno {
-    Errno::from_io_error(why).unwrap_or(Errno::IO)
-}
-
 fn is_later(why: &io::Error) -> bool {
     matches!(errno(why), Errno::AGAIN | Errno::INTR)
-}
-
-/// What an error of a socket means to the flow.
-pub(crate) fn failure(why: Errno) -> Failure {
-    match why {
-        Errno::NETUNREACH => Failure::Unreachable(Problem::NetworkUnreachable),
-        Errno::HOSTUNREACH => Failure::Unreachable(Problem::HostUnreachable),
-        Errno::ACCESS | Errno::PERM => Failure::Unreachable(Problem::Prohibited),
-        Errno::TIMEDOUT => Failure::TimedOut,
-        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Failure::NoRoom,
-        // The last one of sockets for datagrams.
-        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE | Errno::AGAIN => Failure::NoPort,
-        _ => Failure::Reset,
-    }
 }
 
 #[cfg(test)]

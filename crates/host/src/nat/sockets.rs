@@ -6,17 +6,19 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ringway_nat::{
-    Action, Client, Close, Event, Failure, FlowId, Forward, Problem, Protocol, Target,
+    Action, Client, Close, Event, Failure, FlowId, Forward, GuestPort, Problem, Protocol, Target,
 };
 use ringway_net::{GsoType, Nanos, Packet};
 use rustix::io::Errno;
 
 use crate::nat::calls::{Skipped, Vectors};
-use crate::nat::clients::WayBack;
+use crate::nat::clients::{Name, WayBack};
+use crate::nat::guest_ports::GuestPorts;
 use crate::nat::listeners::{Listener, Listeners, Taken};
+use crate::nat::opening::errno;
 use crate::nat::own_addresses::OwnAddresses;
 use crate::nat::resolvers::Resolvers;
-use crate::nat::socket::{Socket, errno};
+use crate::nat::socket::Socket;
 use crate::os::poller::{Events, PollEvent, Poller};
 
 /// Sockets with news that are looked at in one visit; the others come with the next one.
@@ -26,8 +28,9 @@ const EVENTS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) list: Vec<Option<Socket>>,
-    poller: Poller,
-    own: OwnAddresses,
+    pub(crate) poller: Poller,
+    pub(crate) own: OwnAddresses,
+    pub(crate) ports: GuestPorts,
     pub(crate) resolvers: Resolvers,
     pub(crate) vectors: Vectors,
     pub(crate) listeners: Listeners,
@@ -53,6 +56,7 @@ impl Sockets {
             list: std::iter::repeat_with(|| None).take(flows).collect(),
             poller: Poller::new()?,
             own: OwnAddresses::new(),
+            ports: GuestPorts::default(),
             resolvers: Resolvers::default(),
             vectors: Vectors::new(skipped),
             listeners: Listeners::default(),
@@ -87,6 +91,7 @@ impl Sockets {
             socket.close(Close::Reset);
         }
         self.count = 0;
+        self.ports.clear();
         self.acknowledged.clear();
         self.listeners.forget_flow(|_| true);
     }
@@ -157,7 +162,7 @@ impl Sockets {
         self.list.iter().flatten().find(is_it).map(|socket| socket.flow)
     }
 
-    fn put(&mut self, socket: Socket) {
+    pub(crate) fn put(&mut self, socket: Socket) {
         let Some(place) = self.list.get_mut(socket.flow.index()) else { return };
         let before = place.replace(socket);
         assert!(before.is_none(), "a flow's place is free once its socket is closed");
@@ -180,7 +185,9 @@ impl Sockets {
         news: &mut News,
     ) {
         match action {
-            Action::Open { flow, protocol, to } => self.open(flow, (protocol, to), now, news),
+            Action::Open { flow, protocol, to, port } => {
+                self.open(flow, (protocol, to, port), now, news);
+            }
             Action::Consume { flow, len } => {
                 let Some((socket, _)) = self.of(flow) else { return };
                 if socket.takes_cut() {
@@ -219,8 +226,12 @@ impl Sockets {
                 let place = self.list.get_mut(flow.index());
                 let is_it = |socket: &mut Socket| socket.flow == flow;
                 if let Some(socket) = place.and_then(|place| place.take_if(is_it)) {
+                    let port = socket.port;
                     socket.close(how);
                     self.count -= 1;
+                    if let Some(number) = port {
+                        self.leave_port(number, flow, news);
+                    }
                 }
             }
         }
@@ -239,7 +250,7 @@ impl Sockets {
     fn open(
         &mut self,
         flow: FlowId,
-        (protocol, to): (Protocol, Target),
+        (protocol, to, port): (Protocol, Target, Option<GuestPort>),
         now: Nanos,
         news: &mut News,
     ) {
@@ -249,11 +260,15 @@ impl Sockets {
                 Err(Failure::Unreachable(Problem::Prohibited))
             }
             _ if !self.has_room() => Err(Failure::NoRoom),
+            Target::Address(to) if protocol != Protocol::Tcp => {
+                self.open_datagrams(flow, (protocol, to), port)
+            }
             Target::Address(to) | Target::Loopback(to) => self.open_to(flow, protocol, to),
             Target::Resolver => self.open_to_resolver(flow, protocol, now),
         };
         match opened {
-            Ok(socket) => {
+            Ok(mut socket) => {
+                socket.asked_own = now;
                 self.put(socket);
                 self.watch_question(flow);
             }
@@ -279,21 +294,34 @@ impl Sockets {
 
     fn send_datagram(&mut self, action: Action, packet: &Packet<'_>, now: Nanos, news: &mut News) {
         let Action::SendDatagram { flow, skip, len, hops, is_whole_only } = action else { return };
+        if self.became_own(flow, now) {
+            let problem = Problem::Prohibited;
+            news.push((flow, Event::Report { from: None, problem }));
+            return news.push((flow, Event::Failed(Failure::Unreachable(problem))));
+        }
         self.note_question(flow, (packet.payload, skip, len), now);
         let Some((socket, vectors)) = self.of(flow) else { return };
         socket.set_way(hops, is_whole_only);
         let is_cut = GsoType::from_raw(packet.header.gso_type) == Some(GsoType::UdpL4);
         let segment_len = Some(packet.header.gso_size).filter(|size| is_cut && *size > 0);
-        let (all, way) = ((packet.payload, skip as usize, len as usize), socket.way);
-        let way = way.as_ref().map(WayBack::parts);
+        let all = (packet.payload, skip as usize, len as usize);
+        let (way, to, port) = (socket.way, socket.to, socket.port);
+        let way = way.as_ref().map(WayBack::parts).or(to.as_ref().map(Name::way));
         let sent = vectors.send_datagrams(socket.as_fd(), all, segment_len, way);
         let problem = match sent.map_err(|why| errno(&why)) {
+            // The kernel has a report of it.
+            Err(Errno::MSGSIZE) if to.is_some() => return self.take_reports(flow, now, news),
             Err(Errno::MSGSIZE) => Problem::TooBig(socket.path_mtu()),
             Err(Errno::NETUNREACH) => Problem::NetworkUnreachable,
             Err(Errno::HOSTUNREACH) => Problem::HostUnreachable,
             Err(Errno::ACCESS | Errno::PERM) => Problem::Prohibited,
             // Datagrams get lost.
-            Ok(_) | Err(_) => return,
+            Ok(_) | Err(_) => {
+                if let Some(number) = port {
+                    self.ports.note_sender(number, flow);
+                }
+                return;
+            }
         };
         news.push((flow, Event::Report { from: None, problem }));
     }

@@ -10,6 +10,7 @@ use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
 use crate::forward::{Fabric, VisitEnd};
 use crate::nat::NatPort;
 use crate::nat::fill::{FRAME_LEN_MAX, Filled, accepts, fill, read, write};
+use crate::nat::guest_ports::GuestPorts;
 use crate::nat::listeners::{Listeners, Taken};
 use crate::nat::socket::Socket;
 use crate::pace::Flush;
@@ -99,7 +100,10 @@ impl NatPort {
                     }
                 }
                 Some(number) => must_rest |= self.sockets.accept(number, &mut taken),
-                None => self.sockets.on_event(&event, self.now, &mut news),
+                None => match GuestPorts::number(event.token) {
+                    Some(number) => self.sockets.on_port_event(number, &event, &mut news),
+                    None => self.sockets.on_event(&event, self.now, &mut news),
+                },
             }
         }
         self.sockets.ask_others(self.now);
@@ -177,7 +181,7 @@ impl NatPort {
             let step = pair.step();
             let End::Guest(end) = &mut pair.end else { return Turn::Over };
             let flow = emit.flow;
-            let filled = fill(end, &mut emit, self.sockets.of(flow));
+            let filled = fill(end, &mut emit, self.sockets.of(flow), &self.nat);
             if pair.faults.step_over(step) {
                 fabric.delivery.work = fabric.delivery.work.max(BUDGET_UNITS);
             }
@@ -219,7 +223,7 @@ impl NatPort {
         let pieces = [self.scratch.bytes()];
         let (head_len, flow) = (emit.head().len(), emit.flow);
         let mut socket = self.sockets.of(flow);
-        let read = match read(&mut emit, &pieces, &mut socket) {
+        let read = match read(&mut emit, &pieces, &mut socket, &self.nat) {
             Ok(Read::TooLong) => return self.give_long(guest, emit, fabric),
             Ok(read) => read,
             Err(why) => {
@@ -228,6 +232,7 @@ impl NatPort {
             }
         };
         let Read::Bytes(bytes) = read else {
+            fabric.delivery.work += 1;
             self.emitted(&emit, read);
             return Turn::Goes;
         };

@@ -7,8 +7,8 @@ use ringway_net::Nanos;
 
 use super::from_guest::{Incoming, Refusal};
 use super::{Nat, State};
-use crate::actions::{Action, Actions, Target};
-use crate::datagrams::Datagrams;
+use crate::actions::{Action, Actions, GuestPort, Target};
+use crate::datagrams::{Datagrams, is_question};
 use crate::reach::{Reach, reach};
 use crate::socket::{Close, Problem};
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
@@ -51,7 +51,7 @@ impl Nat {
         let flow = flow.ok_or(Refusal::FlowLimit)?;
         self.table.set_deadline(flow, deadline);
         self.count_connecting(key.guest, false, true);
-        actions.push(Action::Open { flow, protocol: Protocol::Tcp, to });
+        actions.push(Action::Open { flow, protocol: Protocol::Tcp, to, port: None });
         Ok(())
     }
 
@@ -96,7 +96,8 @@ impl Nat {
         let flow = self.table.insert(key, incoming.mac, state, incoming.now);
         let flow = flow.ok_or(Refusal::FlowLimit)?;
         self.table.set_deadline(flow, Some(end));
-        actions.push(Action::Open { flow, protocol: key.protocol, to });
+        let port = port_of(&key, to);
+        actions.push(Action::Open { flow, protocol: key.protocol, to, port });
         Ok(flow)
     }
 
@@ -202,6 +203,14 @@ impl Nat {
         let clock = (now.0 >> ISN_SHIFT) as u32;
         Seq(clock.wrapping_add(self.keys.hash_one(key) as u32))
     }
+}
+
+/// One port of a guest is one port outside for all other ends (RFC 4787 REQ-1). A question
+/// and its answer have a port of their own: so it cannot be guessed.
+pub(super) fn port_of(key: &FlowKey, to: Target) -> Option<GuestPort> {
+    let is_shared = key.protocol == Protocol::Udp && !is_question(key);
+    let goes_out = matches!(to, Target::Address(_));
+    (is_shared && goes_out).then_some((key.guest, key.from))
 }
 
 fn is_at(resolver: &[Option<IpAddr>; 2], to: SocketAddr) -> bool {

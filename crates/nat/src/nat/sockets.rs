@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ringway_net::Nanos;
 
+use super::open::port_of;
 use super::{Nat, State};
 use crate::actions::{Action, Actions};
 use crate::errors::{error, quote};
@@ -70,7 +71,8 @@ impl Nat {
         let (Some(oldest), Some(to)) = (oldest, self.way(&key)) else { return false };
         // A port is free at once only where no end is waited for.
         self.end(oldest, Close::Reset, actions);
-        actions.push(Action::Open { flow, protocol: key.protocol, to });
+        let port = port_of(&key, to);
+        actions.push(Action::Open { flow, protocol: key.protocol, to, port });
         true
     }
 

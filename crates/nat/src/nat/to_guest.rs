@@ -1,13 +1,16 @@
 //! What goes to a guest next.
 
+use std::net::SocketAddr;
+
 use ringway_net::Nanos;
 
 use super::{Nat, State};
 use crate::actions::Actions;
+use crate::datagrams::is_question;
 use crate::emit::{Content, Emit};
 use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, low_word};
 use crate::socket::Read;
-use crate::table::{FlowId, Guest};
+use crate::table::{FlowId, FlowKey, Guest, Protocol};
 
 const TCP_HEADER_LEN: u32 = 20;
 
@@ -79,6 +82,7 @@ impl Nat {
                     entry.to_guest += u64::from(len);
                     entry.used = now;
                 }
+                Read::Stranger => {}
                 Read::TooLong => datagrams.is_readable &= datagrams.client.is_none(),
                 Read::Empty | Read::End => datagrams.is_readable = false,
             },
@@ -87,6 +91,26 @@ impl Nat {
         if self.table.first_ready(guest) == Some(emit.flow) {
             self.table.rotate_ready(guest);
         }
+    }
+
+    /// Whose datagram it is that was read for that flow and came from there: another flow may have
+    /// the same port of the host. From an address that the guest has sent to all ports are heard
+    /// (RFC 4787 §5, address-dependent filtering). `None`: no flow's.
+    pub fn came_from(&self, flow: FlowId, from: SocketAddr) -> Option<FlowId> {
+        let key = self.table.entry(flow)?.key;
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+        if key.protocol == Protocol::Echo {
+            return (from.ip() == key.to.ip()).then_some(flow);
+        }
+        if from == key.to || is_question(&key) {
+            return (from == key.to).then_some(flow);
+        }
+        let exact = self.table.find(&FlowKey { to: from, ..key });
+        let is_alike = |it: &FlowKey| {
+            (it.protocol, it.from, it.to.ip()) == (key.protocol, key.from, from.ip())
+        };
+        let mut flows = self.table.of_guest(key.guest);
+        exact.or_else(|| flows.find(|(_, entry)| is_alike(&entry.key)).map(|(id, _)| id))
     }
 
     /// Each flow is looked at once at most: those that have nothing leave the queue.

@@ -147,7 +147,7 @@ impl Host {
         let capacity = self.capacity;
         let bytes = |skip: u32, len: u32| &frame[skip as usize..][..len as usize];
         match action {
-            Action::Open { flow, protocol, to } => {
+            Action::Open { flow, protocol, to, .. } => {
                 let old = self.fakes.insert(flow.to_u64(), Fake::new(flow, protocol, to));
                 assert!(old.is_none_or(|old| old.failed), "one socket of a flow at a time");
                 let room = u32::try_from(capacity).unwrap();

@@ -1,0 +1,73 @@
+//! Descriptors of sockets for flows, and what the kernel's errors mean to them.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ringway_nat::{Failure, Problem, Protocol};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with};
+
+use crate::nat::calls::{UDP_GRO, set_option};
+
+pub(crate) fn open(protocol: Protocol, is_ipv4: bool) -> Result<OwnedFd, Errno> {
+    let family = if is_ipv4 { AddressFamily::INET } else { AddressFamily::INET6 };
+    let (kind, number) = match protocol {
+        Protocol::Tcp => (SocketType::STREAM, None),
+        Protocol::Udp => (SocketType::DGRAM, None),
+        Protocol::Echo if is_ipv4 => (SocketType::DGRAM, Some(ipproto::ICMP)),
+        Protocol::Echo => (SocketType::DGRAM, Some(ipproto::ICMPV6)),
+    };
+    socket_with(family, kind, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, number)
+}
+
+/// A socket for datagrams that is not connected, and has a port.
+///
+/// # Errors
+/// There is none left.
+pub(crate) fn unconnected(protocol: Protocol, is_ipv4: bool) -> Result<OwnedFd, Failure> {
+    let fd = open(protocol, is_ipv4).map_err(failure)?;
+    prepare_datagrams(fd.as_fd(), protocol, is_ipv4).map_err(|why| failure(errno(&why)))?;
+    let any = match is_ipv4 {
+        true => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        false => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    if protocol == Protocol::Udp {
+        bind(&fd, &any).map_err(failure)?;
+    }
+    Ok(fd)
+}
+
+/// Datagrams may come together, and what becomes of those that do not arrive is heard.
+pub(crate) fn prepare_datagrams(
+    fd: BorrowedFd<'_>,
+    protocol: Protocol,
+    is_ipv4: bool,
+) -> io::Result<()> {
+    let is_heard = match is_ipv4 {
+        true => (libc::SOL_IP, libc::IP_RECVERR),
+        false => (libc::SOL_IPV6, libc::IPV6_RECVERR),
+    };
+    if protocol == Protocol::Udp {
+        let _ = set_option(fd, UDP_GRO, 1);
+    }
+    set_option(fd, is_heard, 1)
+}
+
+pub(crate) fn errno(why: &io::Error) -> Errno {
+    Errno::from_io_error(why).unwrap_or(Errno::IO)
+}
+
+/// What an error of a socket means to the flow.
+pub(crate) fn failure(why: Errno) -> Failure {
+    match why {
+        Errno::NETUNREACH => Failure::Unreachable(Problem::NetworkUnreachable),
+        Errno::HOSTUNREACH => Failure::Unreachable(Problem::HostUnreachable),
+        Errno::ACCESS | Errno::PERM => Failure::Unreachable(Problem::Prohibited),
+        Errno::TIMEDOUT => Failure::TimedOut,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Failure::NoRoom,
+        // The last one of sockets for datagrams.
+        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE | Errno::AGAIN => Failure::NoPort,
+        _ => Failure::Reset,
+    }
+}
