@@ -1,14 +1,19 @@
 //! Where a router listens for guests: places that are taken are tried again.
 
 mod common;
+#[path = "common/nat_guest.rs"]
+mod nat_guest;
 
-use std::net::{TcpListener, UdpSocket};
+use std::io::{ErrorKind, Read};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
 use common::{Ringway, wait_for};
+use nat_guest::Guest;
+use ringway_testkit::GuestOptions;
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -233,4 +238,23 @@ fn a_unix_socket_that_is_in_use_is_made_when_it_is_free() {
     drop(taken);
     wait_for("the socket", || (count(&nat(&ringway)["forwards"]) == 1).then_some(()));
     assert_served(&path);
+}
+
+/// It has a lease, and its port no guest: nothing would answer for half a minute.
+#[test]
+fn a_client_is_reset_at_once_where_no_guest_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = free.local_addr().expect("an address");
+    drop(free);
+    let router = format!("net=nat:,forward=tcp:{at}:a:80");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock", "--port", &router]);
+    let guest = Guest::new(directory.path(), "a", &GuestOptions::default());
+    drop(guest);
+    wait_for("its end", || (ringway.state("a").as_deref() == Some("waiting")).then_some(()));
+    let mut client = TcpStream::connect(at).expect("it listens");
+    client.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    let read = client.read(&mut [0]).expect_err("no guest");
+    assert_eq!(read.kind(), ErrorKind::ConnectionReset, "{read}");
+    assert!(ringway.told(&["port", "show", "net"]).contains("10.0.2.15"), "it has its lease");
 }

@@ -81,6 +81,11 @@ pub enum Action {
         /// Which flow.
         flow: FlowId,
     },
+    /// Asks whether the other end has hung up without a byte. Answer, if it has: `HungUp`.
+    AskEnd {
+        /// Which flow.
+        flow: FlowId,
+    },
     /// Closes the socket; the flow's number is not used any more.
     Close {
         /// Which flow.

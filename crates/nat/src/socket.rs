@@ -72,6 +72,8 @@ pub enum Event {
     Failed(Failure),
     /// It has something to read, or the other end has sent all.
     Readable,
+    /// The other end has hung up, and has sent nothing.
+    HungUp,
     /// It takes data again.
     Writable,
     /// The socket took this many of the bytes that `Send` gave.

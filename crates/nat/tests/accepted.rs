@@ -168,3 +168,29 @@ fn datagrams_from_outside_have_a_flow_for_each_client() {
     }
     assert_eq!(lab.nat.flows_of(GUEST), limits.flows_per_guest as usize, "the oldest goes");
 }
+
+/// A guest that drops SYNs: clients that have gone keep no places.
+#[test]
+fn a_client_that_hangs_up_before_the_guest_has_answered_is_over() {
+    let mut lab = leased(1);
+    lab.interface.update_ip_addrs(|addresses| addresses.clear());
+    for port in 0..1024 {
+        accept(&mut lab, (CLIENT.0, 1000 + port).into());
+    }
+    assert_eq!(lab.nat.flows_of(GUEST), 1024);
+    for (number, fake) in (0..).zip(lab.host.fakes.values_mut()) {
+        fake.ends = true;
+        // Who has said something may wait for an answer.
+        fake.outgoing = vec![7; usize::from(number < 10)].into();
+    }
+    steps(&mut lab, 20);
+    let mut actions = Actions::new();
+    let new = lab.nat.accept(GUEST, (80, CLIENT.into(), 100_000), lab.now, &mut actions);
+    assert!(new.is_some() && !actions.is_empty(), "it has the place of one that has gone");
+    for action in actions.drain() {
+        lab.host.carry_out(action, &[], &mut lab.random);
+    }
+    lab.host.accepted(new.expect("a flow"), CLIENT.into());
+    steps(&mut lab, 1100);
+    assert_eq!(lab.nat.flows_of(GUEST), 11);
+}

@@ -212,7 +212,10 @@ impl Network {
             }
             Action::Send { flow, len, .. } => return Some((flow, Event::Sent(len))),
             Action::AskRoom { flow } => return Some((flow, Event::Room(60_000))),
-            Action::Consume { .. } | Action::SendDatagram { .. } | Action::Shutdown { .. } => {}
+            Action::Consume { .. }
+            | Action::SendDatagram { .. }
+            | Action::AskEnd { .. }
+            | Action::Shutdown { .. } => {}
         }
         None
     }

@@ -155,6 +155,10 @@ impl Router {
                 assert!(self.sockets.contains_key(&flow.to_u64()), "{open}");
                 return Some((flow, Event::Room(3000)));
             }
+            Action::AskEnd { flow } => {
+                assert!(self.sockets.contains_key(&flow.to_u64()), "{open}");
+                return Some((flow, Event::HungUp));
+            }
             Action::Close { flow, .. } => {
                 assert!(self.sockets.remove(&flow.to_u64()).is_some(), "{open}");
             }

@@ -222,6 +222,11 @@ impl Sockets {
                     news.push((flow, Event::Room(socket.room())));
                 }
             }
+            Action::AskEnd { flow } => {
+                if self.of(flow).is_some_and(|(socket, _)| socket.has_hung_up()) {
+                    news.push((flow, Event::HungUp));
+                }
+            }
             Action::Close { flow, how } => {
                 let place = self.list.get_mut(flow.index());
                 let is_it = |socket: &mut Socket| socket.flow == flow;

@@ -85,7 +85,7 @@ fn give_turns(port: &mut NatPort, fabric: &mut Fabric<'_>) -> VisitEnd {
 }
 
 impl NatPort {
-    fn begin(&mut self, fabric: &Fabric<'_>) {
+    fn begin(&mut self, fabric: &mut Fabric<'_>) {
         (self.now, self.retry_at) = (fabric.now, None);
         self.sender = None;
         let mut news = std::mem::take(&mut self.news);
@@ -108,7 +108,9 @@ impl NatPort {
         }
         self.sockets.ask_others(self.now);
         self.tell(news);
-        taken.into_iter().for_each(|taken| self.take_in(taken));
+        for taken in taken {
+            self.take_in(taken, fabric);
+        }
         if must_rest {
             self.retry_at = Some(self.now.plus(REST_NS));
         }
@@ -122,11 +124,13 @@ impl NatPort {
         }
     }
 
-    /// A connection from outside: one that no guest can have is reset.
-    fn take_in(&mut self, (fd, from, forward): Taken) {
+    /// A connection from outside: one that no guest can have is reset, also where its port has no
+    /// guest that runs.
+    fn take_in(&mut self, (fd, from, forward): Taken, fabric: &mut Fabric<'_>) {
         let Ok(mut socket) = Socket::accepted(fd, forward.at.is_local()) else { return };
         let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
         let guest = self.guests.iter().find(is_it).copied();
+        let guest = guest.filter(|guest| is_running(fabric, *guest));
         let (to, now, mut actions) = ((forward.to, from, socket.room()), self.now, Actions::new());
         let flow = guest.and_then(|guest| self.nat.accept(guest, to, now, &mut actions));
         // It may have the place of a flow that ends.
@@ -346,6 +350,20 @@ fn accepts_of(pair: &QueuePair) -> Option<Accepts> {
     let End::Guest(guest) = &pair.end else { return None };
     let is_ready = pair.is_link_up && guest.queues.is_running(Queue::ToGuest);
     (is_ready && guest.queues.negotiated().guest_csum).then(|| accepts(guest))
+}
+
+/// Whether a guest at that port takes packets, as far as this worker knows.
+fn is_running(fabric: &mut Fabric<'_>, guest: Guest) -> bool {
+    let Some(port) = fabric.receivers.port(PortId(guest.0)) else { return false };
+    let slot = match port.owner_of(0) {
+        PairOwner::Here(slot) => slot,
+        PairOwner::There(_) => return true,
+    };
+    fabric.receivers.slot(slot).is_some_and(|pair| match &pair.end {
+        End::Guest(guest) => pair.is_link_up && guest.queues.is_running(Queue::ToGuest),
+        End::Absent => false,
+        _ => true,
+    })
 }
 
 /// Asks a guest to say when it has buffers; `false`: it may have some already.

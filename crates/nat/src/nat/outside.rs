@@ -33,8 +33,8 @@ impl Nat {
         let mut tcp = Tcp::accepted(self.mss(true), self.isn(&key, now), room, now);
         tcp.limit_in_flight(self.limits.in_flight);
         let deadline = tcp.deadline();
-        if !self.has_its_share(guest, actions) {
-            self.forget_closed(guest);
+        if !self.has_its_share(guest, actions) && !self.forget_closed(guest) {
+            self.forget_abandoned(guest, actions);
         }
         let flow = self.table.insert(key, mac, State::Tcp(tcp), now)?;
         self.table.set_deadline(flow, deadline);
@@ -76,6 +76,15 @@ impl Nat {
         }
         self.datagram_readable(flow);
         Some(flow)
+    }
+
+    /// Ends the guest's oldest connection whose client has gone before the guest has answered.
+    fn forget_abandoned(&mut self, guest: Guest, actions: &mut Actions) {
+        let is_it = |state: &State| matches!(state, State::Tcp(tcp) if tcp.is_abandoned());
+        let those = self.table.of_guest(guest).filter(|(_, entry)| is_it(&entry.state));
+        if let Some((oldest, _)) = those.min_by_key(|(_, entry)| entry.used) {
+            self.end(oldest, Close::Reset, actions);
+        }
     }
 
     fn client_of(&self, flow: FlowId) -> Option<Client> {

@@ -32,6 +32,9 @@ impl Nat {
                 self.end(flow, Close::Gracefully, actions);
             }
             (Some(was_connecting), event) => {
+                if event == Event::Readable && self.is_accepted(flow) {
+                    actions.push(Action::AskEnd { flow });
+                }
                 let todo = self.tcp_event(flow, event, now);
                 self.note_connecting(flow, was_connecting);
                 self.apply(flow, todo, 0, actions);
@@ -76,6 +79,12 @@ impl Nat {
         true
     }
 
+    /// Whether the guest has not answered a connection from outside.
+    fn is_accepted(&self, flow: FlowId) -> bool {
+        let state = self.table.entry(flow).map(|entry| &entry.state);
+        matches!(state, Some(State::Tcp(tcp)) if tcp.phase() == Phase::Accepted)
+    }
+
     /// `None`: not a connection.
     fn is_connecting(&self, flow: FlowId) -> Option<bool> {
         match &self.table.entry(flow)?.state {
@@ -95,6 +104,7 @@ impl Nat {
             Event::Connected { room } => tcp.connected(room, now),
             Event::Failed(_) => return tcp.failed(now),
             Event::Readable => tcp.readable(now),
+            Event::HungUp => tcp.hung_up(),
             Event::Writable => return tcp.writable(now),
             Event::Sent(len) => return tcp.sent(len, now),
             Event::Room(room) => tcp.has_room(room, now),

@@ -29,6 +29,12 @@ impl Tcp {
         self.rearm(now);
     }
 
+    /// The other end has hung up without a byte: while the guest has not answered there is little
+    /// reason to go on.
+    pub fn hung_up(&mut self) {
+        self.is_abandoned = self.phase == Phase::Accepted;
+    }
+
     /// The socket takes data again.
     pub fn writable(&mut self, now: Nanos) -> Todo {
         // The guest learns from acknowledgements alike what was not taken.

@@ -123,6 +123,8 @@ pub(crate) struct Tcp {
     acks: u8,
     is_syn_due: bool,
     is_probe_due: bool,
+    /// Its client has gone before the guest has answered.
+    is_abandoned: bool,
 
     // Times.
     retransmit_at: Option<Nanos>,
@@ -169,6 +171,7 @@ impl Tcp {
             acks: 0,
             is_syn_due: false,
             is_probe_due: false,
+            is_abandoned: false,
             retransmit_at: None,
             tries: 0,
             ask_at: None,
@@ -214,6 +217,11 @@ impl Tcp {
             self.rewind();
             self.rearm(now);
         }
+    }
+
+    /// Whether its client has gone before the guest has answered.
+    pub fn is_abandoned(&self) -> bool {
+        self.is_abandoned
     }
 
     pub fn phase(&self) -> Phase {

@@ -193,6 +193,10 @@ impl Host {
                 let room = self.open(flow).room(capacity);
                 Some((flow, Event::Room(room)))
             }
+            Action::AskEnd { flow } => {
+                let fake = self.open(flow);
+                (fake.has_ended && fake.queue.is_empty()).then_some((flow, Event::HungUp))
+            }
             Action::Close { flow, how } => {
                 let fake = self.open(flow);
                 fake.closed = Some(how);
