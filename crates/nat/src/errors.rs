@@ -45,7 +45,7 @@ fn numbers4(problem: Problem) -> (u8, u8, u16) {
         Problem::HostUnreachable => (3, 1, 0),
         Problem::PortUnreachable => (3, 3, 0),
         Problem::TooBig(mtu) => (3, 4, mtu),
-        Problem::Prohibited => (3, 13, 0),
+        Problem::Prohibited | Problem::WrongSource => (3, 13, 0),
         Problem::HopsExceeded => (11, 0, 0),
     }
 }
@@ -55,6 +55,7 @@ fn numbers6(problem: Problem) -> (u8, u8, u16) {
     match problem {
         Problem::NetworkUnreachable => (1, 0, 0),
         Problem::Prohibited => (1, 1, 0),
+        Problem::WrongSource => (1, 5, 0),
         Problem::HostUnreachable => (1, 3, 0),
         Problem::PortUnreachable => (1, 4, 0),
         Problem::TooBig(mtu) => (2, 0, mtu),

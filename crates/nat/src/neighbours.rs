@@ -10,7 +10,7 @@ use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, Icmpv6Pac
 use smoltcp::wire::{NdiscNeighborFlags, NdiscPrefixInfoFlags, NdiscPrefixInformation, NdiscRepr};
 use smoltcp::wire::{NdiscRouterFlags, RawHardwareAddress};
 
-use crate::addresses::Plan;
+use crate::addresses::{Plan, Prefix6};
 use crate::dhcp;
 use crate::frame::{self, Stations};
 
@@ -23,6 +23,10 @@ const ROUTER_LIFETIME_S: u64 = 1800;
 const DNS_LIFETIME_S: u32 = 1800;
 const PREFIX_VALID_S: u64 = 86_400;
 const PREFIX_PREFERRED_S: u64 = 14_400;
+
+/// A network (RFC 4861 §4.6.2); the library writes one of them.
+const PREFIX: u8 = 3;
+const ON_LINK_AND_FOR_ADDRESSES: u8 = 0xc0;
 
 /// Options that the library does not have (RFC 8106 §5).
 const RDNSS: u8 = 25;
@@ -78,13 +82,17 @@ pub(crate) struct Sender {
 }
 
 /// The answer to a message of neighbour discovery; `None`: silence.
-pub(crate) fn discovery(plan: &Plan, sender: Sender, message: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn discovery(
+    (plan, retired): (&Plan, Option<Prefix6>),
+    sender: Sender,
+    message: &[u8],
+) -> Option<Vec<u8>> {
     let packet = Icmpv6Packet::new_checked(message).ok()?;
     if packet.msg_code() != 0 || !packet.msg_type().is_ndisc() {
         return None;
     }
     match NdiscRepr::parse(&packet).ok()? {
-        NdiscRepr::RouterSolicit { .. } => advertisement(plan),
+        NdiscRepr::RouterSolicit { .. } => advertisement(plan, retired),
         NdiscRepr::NeighborSolicit { target_addr, .. } => neighbour(plan, sender, target_addr),
         _ => None,
     }
@@ -109,14 +117,18 @@ fn neighbour(plan: &Plan, sender: Sender, wanted: Ipv6Addr) -> Option<Vec<u8>> {
     Some(frame::icmp6(stations, (wanted, to), emit(&reply)))
 }
 
-/// The router's advertisement to all; `None`: there is no IPv6.
-pub(crate) fn advertisement(plan: &Plan) -> Option<Vec<u8>> {
-    let prefix = plan.prefix6?;
+/// The router's advertisement to all; `None`: there is no IPv6. `retired`: a network that it had
+/// before, from which no station is to begin anything any more (RFC 9096 §3.5).
+pub(crate) fn advertisement(plan: &Plan, retired: Option<Prefix6>) -> Option<Vec<u8>> {
+    let prefix = plan.prefix6.or(retired)?;
+    let is_used = plan.prefix6.is_some();
+    let lifetime = |seconds| Duration::from_secs(if is_used { seconds } else { 0 });
+    let routes = is_used && plan.routes6;
     let advert = NdiscRepr::RouterAdvert {
         hop_limit: 64,
         // DHCP has an address and the names, too.
         flags: NdiscRouterFlags::MANAGED | NdiscRouterFlags::OTHER,
-        router_lifetime: Duration::from_secs(if plan.routes6 { ROUTER_LIFETIME_S } else { 0 }),
+        router_lifetime: Duration::from_secs(if routes { ROUTER_LIFETIME_S } else { 0 }),
         reachable_time: Duration::ZERO,
         retrans_time: Duration::ZERO,
         lladdr: Some(link_layer(plan)),
@@ -124,12 +136,18 @@ pub(crate) fn advertisement(plan: &Plan) -> Option<Vec<u8>> {
         prefix_info: Some(NdiscPrefixInformation {
             prefix_len: 64,
             flags: NdiscPrefixInfoFlags::ON_LINK | NdiscPrefixInfoFlags::ADDRCONF,
-            valid_lifetime: Duration::from_secs(PREFIX_VALID_S),
-            preferred_lifetime: Duration::from_secs(PREFIX_PREFERRED_S),
+            valid_lifetime: lifetime(PREFIX_VALID_S),
+            preferred_lifetime: lifetime(PREFIX_PREFERRED_S),
             prefix: prefix.network(),
         }),
     };
     let mut message = emit(&advert);
+    if let Some(retired) = retired.filter(|_| is_used) {
+        message.extend([PREFIX, 4, 64, ON_LINK_AND_FOR_ADDRESSES]);
+        // It is valid and preferred for no time.
+        message.extend([0; 12]);
+        message.extend(retired.network().octets());
+    }
     if let Some(dns) = plan.dns6().filter(|_| plan.has_dns) {
         put_option(&mut message, RDNSS, &dns.octets());
     }
@@ -237,7 +255,7 @@ mod tests {
 
     fn solicit(plan: &Plan, from: Ipv6Addr, wanted: Ipv6Addr) -> Option<Vec<u8>> {
         let repr = NdiscRepr::NeighborSolicit { target_addr: wanted, lladdr: None };
-        discovery(plan, Sender { mac: GUEST, address: from }, &emit(&repr))
+        discovery((plan, None), Sender { mac: GUEST, address: from }, &emit(&repr))
     }
 
     /// Checks the checksum too.
@@ -269,7 +287,7 @@ mod tests {
         let mut plan = plan();
         let sender = Sender { mac: GUEST, address: Ipv6Addr::UNSPECIFIED };
         let solicit = emit(&NdiscRepr::RouterSolicit { lladdr: None });
-        let (to, bytes) = message(&discovery(&plan, sender, &solicit).unwrap());
+        let (to, bytes) = message(&discovery((&plan, None), sender, &solicit).unwrap());
         assert_eq!(to, ALL_NODES);
         let packet = Icmpv6Packet::new_checked(&bytes[..]).unwrap();
         let NdiscRepr::RouterAdvert { mtu, prefix_info, router_lifetime, .. } =
@@ -285,9 +303,9 @@ mod tests {
         let search = b"\x1f\x03\0\0\0\0\x07\x08\x03lab\x04test\0\0\0\0\0\0\0";
         assert!(bytes.ends_with(search), "DNSSL {bytes:?}");
         plan.routes6 = false;
-        let (_, bytes) = message(&advertisement(&plan).unwrap());
+        let (_, bytes) = message(&advertisement(&plan, None).unwrap());
         assert_eq!(&bytes[6..8], [0, 0], "no router");
-        assert_eq!(advertisement(&Plan::default()), None);
+        assert_eq!(advertisement(&Plan::default(), None), None);
     }
 
     proptest! {
@@ -301,9 +319,9 @@ mod tests {
             like_arp.iter_mut().zip(&bytes).skip(8).for_each(|(to, from)| *to = *from);
             arp(&plan, &like_arp);
             let sender = Sender { mac: GUEST, address: Ipv6Addr::UNSPECIFIED };
-            discovery(&plan, sender, &bytes);
+            discovery((&plan, None), sender, &bytes);
             bytes.iter_mut().zip([kind, 0]).for_each(|(to, from)| *to = from);
-            discovery(&plan, sender, &bytes);
+            discovery((&plan, None), sender, &bytes);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringway_net::{MacAddress, Nanos};
 
-use crate::addresses::Plan;
+use crate::addresses::{Plan, Prefix6};
 use crate::dhcp::Dhcp;
 use crate::dhcp6::{ALL_SERVERS, Dhcp6};
 use crate::frame::{self, ICMP, ICMPV6, Stations, UDP, UDP_HEADER_LEN};
@@ -28,13 +28,15 @@ const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 #[derive(Debug, Clone)]
 pub struct Services {
     plan: Plan,
+    /// The IPv6 network of a plan before.
+    retired: Option<Prefix6>,
     leases: Leases,
 }
 
 impl Services {
     /// Services without leases.
     pub fn new(plan: Plan) -> Self {
-        Self { leases: Leases::new(plan.prefix4), plan }
+        Self { leases: Leases::new(plan.prefix4), plan, retired: None }
     }
 
     /// The addresses, and what guests are told.
@@ -45,6 +47,15 @@ impl Services {
     /// Follows another plan with the same addresses.
     pub(crate) fn set_plan(&mut self, plan: Plan) {
         self.plan = plan;
+    }
+
+    /// Guests had that network before, and are told that it is over.
+    pub(crate) fn retire(&mut self, prefix6: Option<Prefix6>) {
+        self.retired = prefix6.filter(|retired| Some(*retired) != self.plan.prefix6);
+    }
+
+    pub(crate) fn has_advertisement(&self) -> bool {
+        self.plan.prefix6.or(self.retired).is_some()
     }
 
     /// A port is gone.
@@ -85,7 +96,7 @@ impl Services {
 
     /// The advertisement that all guests hear now and then; `None`: there is no IPv6.
     pub fn advertisement(&self) -> Option<Vec<u8>> {
-        neighbours::advertisement(&self.plan)
+        neighbours::advertisement(&self.plan, self.retired)
     }
 
     /// Whether [`Self::answer`] decides about that packet.
@@ -161,7 +172,7 @@ impl Services {
         // No router sent it on (RFC 4861 §7.1.1).
         let is_near = ip.hops == 255 && (from.is_unspecified() || self.is_neighbour(from));
         let sender = Sender { mac, address: from };
-        is_near.then(|| neighbours::discovery(&self.plan, sender, ip.payload))?
+        is_near.then(|| neighbours::discovery((&self.plan, self.retired), sender, ip.payload))?
     }
 
     fn is_neighbour(&self, address: Ipv6Addr) -> bool {
@@ -178,7 +189,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::addresses::Prefix6;
 
     const GUEST: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
 

@@ -39,6 +39,8 @@ pub enum Problem {
     PortUnreachable,
     /// A policy forbids it.
     Prohibited,
+    /// Its source address is not one that its sender may have here.
+    WrongSource,
     /// It went through too many routers.
     HopsExceeded,
     /// It is longer than the MTU of a link on the way, which is this, in bytes.

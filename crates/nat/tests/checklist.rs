@@ -243,7 +243,10 @@ fn an_address_of_ipv6_stays_with_the_first_guest_that_has_it() {
     }
     lab.send(&trial(guest6()));
     assert_eq!(count(&lab, Refusal::SpoofedSource), frames.len(), "{:?}", lab.verdicts);
-    assert!(lab.host.fakes.is_empty() && lab.frames_for(OTHER).is_empty());
+    assert!(lab.host.fakes.is_empty());
+    // It is told that the address is not its own.
+    let told = lab.frames_for(OTHER);
+    assert!(!told.is_empty() && told.iter().all(|frame| frame[54..56] == [1, 5]), "{told:?}");
     assert_eq!(holder(&lab, guest6()), ["vm0"]);
     // Its own guest still has it, and loses it by an hour of silence, or by going.
     (lab.sender, lab.verdicts) = (GUEST, Vec::new());

@@ -282,7 +282,7 @@ pub const OPTIONS: &[PortOption] = &[
     router(
         "range",
         "list of networks",
-        "10.0.2.0/24, and a /64 of its own",
+        "10.0.2.0/24 or the next one that is free, and a /64 of its own",
         NatField::Range,
         "the guests' networks, one of each family; an IPv4 network alone: no IPv6; a change ends \
          all flows",
@@ -292,8 +292,8 @@ pub const OPTIONS: &[PortOption] = &[
         "address",
         "none",
         NatField::Host,
-        "the address by which guests reach services on the host's loopback; a change ends all \
-         flows",
+        "the address by which guests reach services on the host's loopback; a change ends the \
+         flows there",
     ),
     router(
         "allow",

@@ -146,6 +146,7 @@ impl NatPort {
     /// Other options; other addresses make another router, and end all flows.
     pub(crate) fn set_options(&mut self, options: NatOptions) {
         self.sockets.resolvers.set(&options.resolvers);
+        let host = self.nat.plan().host.filter(|host| options.plan.host != Some(*host));
         if !self.nat.set_plan(&options.plan) {
             let limits = *self.nat.limits();
             let nat = Nat::new(options.plan.clone(), limits, RandomState::new());
@@ -156,6 +157,13 @@ impl NatPort {
                     self.nat.add_guest(guest, name);
                 }
             }
+            self.nat.retire(before.plan());
+        }
+        // Guests do not reach this machine's loopback there any more.
+        let mut actions = Actions::new();
+        for flow in host.map_or_else(Vec::new, |host| self.nat.flows_to(host)) {
+            self.nat.end_flow(flow, &mut actions);
+            self.carry_out(&mut actions, None);
         }
         self.options = options;
         self.has_news = true;

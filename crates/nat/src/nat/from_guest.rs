@@ -236,6 +236,8 @@ impl Nat {
             && !self.is_of_another(incoming.guest, from, incoming.now)
             && self.guest_mut(incoming.guest).is_some();
         if !is_right {
+            // It may be an address of a network that the router had before.
+            self.refuse(incoming, Problem::WrongSource);
             return Err(Refusal::SpoofedSource);
         }
         self.learn(incoming.guest, (from, incoming.mac), incoming.now);

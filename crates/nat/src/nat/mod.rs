@@ -13,6 +13,7 @@ mod sources;
 mod to_guest;
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 
 use ringway_net::Nanos;
 
@@ -103,16 +104,33 @@ impl Nat {
         self.services.plan()
     }
 
-    /// Follows another plan from now on. `false`: it does not, because flows depend on what would
-    /// be different; then another [`Nat`] is needed.
+    /// Follows another plan from now on; flows stay. `false`: it does not, because the networks are
+    /// others; then another [`Nat`] is needed, which [retires](Self::retire) them.
     pub fn set_plan(&mut self, plan: &Plan) -> bool {
-        let parts = |plan: &Plan| (plan.prefix4, plan.prefix6, plan.mtu, plan.host);
+        let parts = |plan: &Plan| (plan.prefix4, plan.prefix6);
         let is_same = parts(plan) == parts(self.plan());
         if is_same && plan != self.plan() {
             self.services.set_plan(plan.clone());
             self.advertise_at = Nanos(0);
         }
         is_same
+    }
+
+    /// Guests had the networks of that plan before: they are told that the one of IPv6 is over.
+    pub fn retire(&mut self, before: &Plan) {
+        self.services.retire(before.prefix6);
+    }
+
+    /// The flows to that address.
+    pub fn flows_to(&self, to: IpAddr) -> Vec<FlowId> {
+        let all = (0..self.limits.guests).map(Guest);
+        let flows = all.flat_map(|guest| self.table.of_guest(guest));
+        flows.filter(|(_, entry)| entry.key.to.ip() == to).map(|(id, _)| id).collect()
+    }
+
+    /// Ends a flow.
+    pub fn end_flow(&mut self, flow: FlowId, actions: &mut Actions) {
+        self.end(flow, Close::Reset, actions);
     }
 
     /// Leases and what else the router answers itself.
@@ -188,13 +206,13 @@ impl Nat {
 
     /// When [`Self::timer`] has something to do.
     pub fn deadline(&self) -> Option<Nanos> {
-        let advertise_at = self.plan().prefix6.map(|_| self.advertise_at);
+        let advertise_at = Some(self.advertise_at).filter(|_| self.services.has_advertisement());
         self.table.deadline().into_iter().chain(advertise_at).chain(self.parts_until).min()
     }
 
     /// Does one thing whose time has come; to be called until it returns `false`: there is none.
     pub fn timer(&mut self, now: Nanos, actions: &mut Actions) -> bool {
-        if self.plan().prefix6.is_some() && self.advertise_at <= now {
+        if self.services.has_advertisement() && self.advertise_at <= now {
             self.advertise(now);
             return true;
         }
