@@ -6,7 +6,7 @@ use crate::{layout, units};
 /// Guests, forwards and flows, each as a table if there are any.
 pub fn text(reply: &PortShowReply, width: usize) -> String {
     let guests: Vec<_> = reply.guests.iter().map(guest).collect();
-    let forwards: Vec<_> = reply.forwards.iter().map(forward).collect();
+    let forwards: Vec<_> = reply.forwards.iter().map(|it| forward(it, &reply.guests)).collect();
     let flows: Vec<_> = reply.flows.iter().map(flow).collect();
     let mut text = match guests.is_empty() {
         true => "no guest has an address\n".to_owned(),
@@ -37,9 +37,13 @@ fn guest(guest: &ShownGuest) -> [String; 4] {
     [guest.port.clone(), guest.mac.clone(), guest.addresses.join("\n"), leased]
 }
 
-fn forward(forward: &ShownForward) -> [String; 3] {
+fn forward(forward: &ShownForward, guests: &[ShownGuest]) -> [String; 3] {
+    let leads_to = |guest: &ShownGuest| guest.port == forward.guest && guest.leased_s.is_some();
     let state = match &forward.error {
         Some(why) => format!("not yet: {why}"),
+        None if !guests.iter().any(leads_to) => {
+            format!("{}, {} has no address", forward.state, forward.guest)
+        }
         None => forward.state.clone(),
     };
     let at = format!("{} {}", forward.protocol, forward.at);
@@ -100,6 +104,12 @@ mod tests {
         for part in ["fd00::1", "60 s ago", "not yet: Address in use", "1.00 kB", "\n1 flow\n"] {
             assert!(shown.contains(part), "{part} in\n{shown}");
         }
+        let bound =
+            ShownForward { state: "bound".into(), error: None, ..reply.forwards[0].clone() };
+        reply.forwards = vec![bound];
+        assert!(!text(&reply, 120).contains("no address"));
+        reply.guests[0].leased_s = None;
+        assert!(text(&reply, 120).contains("bound, vm0 has no address"));
         reply.flows_count = 2000;
         assert!(text(&reply, 120).contains("2,000 flows, 1 of them shown"));
         (reply.guests, reply.flows_count) = (Vec::new(), 0);

@@ -30,6 +30,9 @@ struct Lease {
     without6_until: Nanos,
 }
 
+/// Since when a lease holds, and until when.
+pub(crate) type Times = (Nanos, Nanos);
+
 /// One lease, as it is shown.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leased<'a> {
@@ -65,12 +68,14 @@ impl Lease {
 pub struct Leases {
     prefix: Prefix4,
     leases: Vec<Lease>,
+    /// There are others than when that was asked.
+    has_news: bool,
 }
 
 impl Leases {
     /// No leases.
     pub fn new(prefix: Prefix4) -> Self {
-        Self { prefix, leases: Vec::new() }
+        Self { prefix, leases: Vec::new(), has_news: false }
     }
 
     /// Ports, and the addresses that are leased behind them.
@@ -115,7 +120,7 @@ impl Leases {
         &mut self,
         (port, mac): (&str, MacAddress),
         wish: Option<Ipv4Addr>,
-        (now, until): (Nanos, Nanos),
+        (now, until): Times,
         used: impl FnOnce() -> Vec<Ipv4Addr>,
     ) -> Option<Ipv4Addr> {
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
@@ -127,14 +132,35 @@ impl Leases {
         let wish = wish.filter(|address| self.is_for_guests(*address));
         let wish = wish.filter(|address| self.is_free(*address) && !used.contains(address));
         let address = wish.or_else(|| self.lowest_free(&used))?;
-        let (port, mac, without6_until) = (port.to_owned(), Some(mac), Nanos(0));
-        self.leases.push(Lease { port, mac, address, since: now, until, without6_until });
+        self.push((port, mac), address, (now, until));
+        self.has_news = true;
         Some(address)
+    }
+
+    fn push(&mut self, (port, mac): (&str, MacAddress), address: Ipv4Addr, (since, until): Times) {
+        let (port, mac, without6_until) = (port.to_owned(), Some(mac), Nanos(0));
+        self.leases.push(Lease { port, mac, address, since, until, without6_until });
+    }
+
+    /// Has a lease that another router has given, if there is room and the address is free.
+    pub(crate) fn remember(&mut self, who: (&str, MacAddress), address: Ipv4Addr, times: Times) {
+        let of_port = self.leases.iter().filter(|lease| lease.port == who.0).count();
+        let has_room = of_port < LEASES_PER_PORT_MAX && self.leases.len() < LEASES_MAX;
+        let is_new = self.address_of(who.0, who.1).is_none() && self.is_free(address);
+        if has_room && is_new && self.is_for_guests(address) {
+            self.push(who, address, times);
+        }
+    }
+
+    /// Whether there are others than when this was asked last.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
     }
 
     /// A guest gives an address back: another may have it at once.
     pub fn release(&mut self, port: &str, mac: MacAddress) {
         self.leases.retain(|lease| !lease.is_of(port, mac));
+        self.has_news = true;
     }
 
     /// A port is gone: its leases stay only as long as no other needs them.
@@ -148,6 +174,7 @@ impl Leases {
     pub(crate) fn decline(&mut self, port: &str, mac: MacAddress, now: Nanos) {
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
             (lease.mac, lease.until) = (None, now.plus(DECLINED_NS));
+            self.has_news = true;
         }
     }
 

@@ -37,7 +37,7 @@ pub use emit::{Emit, Source};
 pub use forward::{Forward, Place};
 pub use leases::{LEASES_PER_PORT_MAX, Leases};
 pub use nat::{
-    Accepts, Due, FlowLook, FromGuest, MTU_MIN, Nat, REPLIES_MAX, Refusal, Station, Verdict,
+    Accepts, Due, FlowLook, FromGuest, MTU_MIN, Nat, Note, REPLIES_MAX, Refusal, Station, Verdict,
     WHOLE_LEN_MAX,
 };
 pub use networks::{Network, NetworkError};

@@ -58,6 +58,22 @@ impl Services {
         self.plan.prefix6.or(self.retired).is_some()
     }
 
+    /// Whether there are other leases than when this was asked last.
+    pub(crate) fn take_news(&mut self) -> bool {
+        self.leases.take_news()
+    }
+
+    /// A station has that lease from another router.
+    pub(crate) fn remember_lease(
+        &mut self,
+        who: (&str, MacAddress),
+        address: Ipv4Addr,
+        now: Nanos,
+    ) {
+        let until = now.plus(u64::from(self.plan.lease_s) * 1_000_000_000);
+        self.leases.remember(who, address, (now, until));
+    }
+
     /// A port is gone.
     pub(crate) fn forget_port(&mut self, port: &str) {
         self.leases.end(port);

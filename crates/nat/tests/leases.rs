@@ -95,3 +95,45 @@ fn who_says_by_arp_that_it_has_an_address_uses_it() {
     lab.send(&dhcp(DISCOVER, 1, None));
     assert_eq!(leased(&lab, "vm1"), [[10, 0, 2, 16]]);
 }
+
+#[test]
+fn the_next_router_knows_what_this_one_has_noted() {
+    let mut lab = two_guests();
+    lab::lease(&mut lab);
+    assert!(lab.nat.takes_news());
+    assert!(!lab.nat.takes_news(), "nothing since then");
+    lab.sender = OTHER;
+    lab.send(&dhcp(DISCOVER, 77, None));
+    lab.sender = GUEST;
+    lab.send(&from([10, 0, 2, 50], packet(REMOTE, 17, &udp(4000, 7, b"x"))));
+    lab.send(&lab::packets::packet6(lab::packets::REMOTE_6, 17, &udp(4000, 7, b"x")));
+    assert!(lab.nat.takes_news());
+    lab.send(&from([10, 0, 2, 50], packet(REMOTE, 17, &udp(4000, 7, b"x"))));
+    assert!(!lab.nat.takes_news(), "it has used that before");
+    let notes = lab.nat.notes();
+    let leased = |lab: &Lab| [leased(lab, "vm0"), leased(lab, "vm1")];
+    let before = leased(&lab);
+    assert_eq!(before, [[[10, 0, 2, 15]], [[10, 0, 2, 16]]]);
+    let mut next = two_guests();
+    next.nat.remember(&notes, next.now);
+    assert_eq!(leased(&next), before);
+    assert_eq!(next.nat.notes(), notes);
+    assert!(!next.nat.stations(next.now).is_empty());
+    // A new guest gets none of them, and no guest loses its own.
+    let third = Guest(5);
+    next.nat.add_guest(third, "vm2");
+    next.sender = third;
+    next.send(&dhcp(DISCOVER, 1, Some([10, 0, 2, 50])));
+    assert_eq!(self::leased(&next, "vm2"), [[10, 0, 2, 17]]);
+    next.sender = GUEST;
+    for address in [[10, 0, 2, 15], [10, 0, 2, 50]] {
+        next.send(&from(address, packet(REMOTE, 17, &udp(4000, 7, b"x"))));
+        assert_eq!(next.verdicts.last(), Some(&Verdict::Done), "{address:?}");
+    }
+    // What does not fit is left out.
+    let wrong = ringway_nat::Note { address: [192, 0, 2, 1].into(), ..notes[0] };
+    let unknown = ringway_nat::Note { guest: Guest(9), ..notes[0] };
+    let mut other = two_guests();
+    other.nat.remember(&[wrong, unknown], other.now);
+    assert_eq!(other.nat.notes(), []);
+}

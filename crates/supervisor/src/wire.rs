@@ -46,6 +46,8 @@ pub const GIVEN_MAX: usize = 12_000;
 
 /// Most stations that are told of at once.
 pub const STATIONS_MAX: usize = 1024;
+/// Most addresses of a router's stations that are told of.
+pub const KNOWN_STATIONS_MAX: usize = 2048;
 /// Most IP addresses of a port that are told of.
 pub const SEEN_IPS_MAX: usize = 16;
 
@@ -133,6 +135,19 @@ pub struct SeenIp {
     pub address: [u8; 6],
     /// The IP address.
     pub ip: IpAddr,
+}
+
+/// An address of a station that a router knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownStation {
+    /// The port that the station is behind.
+    pub port: u16,
+    /// Its MAC address.
+    pub address: [u8; 6],
+    /// One of its addresses.
+    pub ip: IpAddr,
+    /// It has a lease; otherwise it was seen to use the address.
+    pub is_leased: bool,
 }
 
 /// What a front-end did that keeps others waiting: its port accepts none for a while.

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use ringway_supervisor::frame::{FDS_MAX, FRAME_LEN_MAX};
 use ringway_supervisor::slots::{Keep, SLOT_LEN_MAX, SLOTS_MAX, SlotRange};
 use ringway_supervisor::wire::{
-    BadMessage, Bytes, DROPS_MAX, Flaw, List, MESSAGE_LEN_MAX, Offence, PIECE_LEN_MAX,
-    REASON_LEN_MAX, SPEC_LEN_MAX, SeenIp, Station, TAP_FDS_MAX, Text, ToData, ToSupervisor,
-    Versions,
+    BadMessage, Bytes, DROPS_MAX, Flaw, KnownStation, List, MESSAGE_LEN_MAX, Offence,
+    PIECE_LEN_MAX, REASON_LEN_MAX, SPEC_LEN_MAX, SeenIp, Station, TAP_FDS_MAX, Text, ToData,
+    ToSupervisor, Versions,
 };
 
 fn bytes<const MAX: usize>() -> impl Strategy<Value = Bytes<MAX>> {
@@ -84,6 +84,9 @@ fn to_data() -> impl Strategy<Value = ToData> {
         prop::collection::vec(any::<u32>(), 0..64)
             .prop_map(|fds| ToData::Given { fds: List::new(fds).unwrap() }),
         bytes::<PIECE_LEN_MAX>().prop_map(|parts| ToData::Batch { parts }),
+        (any::<u16>(), known()).prop_map(|(port, stations)| {
+            ToData::Stations { port, stations: List::new(stations).unwrap() }
+        }),
         (any::<u32>(), bytes::<PIECE_LEN_MAX>())
             .prop_map(|(ask, bytes)| ToData::Ask { ask, bytes }),
     ]
@@ -141,7 +144,17 @@ fn to_supervisor() -> impl Strategy<Value = ToSupervisor> {
                 ToSupervisor::SeenIps { port, ips: List::new(ips.collect()).unwrap() }
             }
         ),
+        (any::<u16>(), known()).prop_map(|(port, stations)| {
+            ToSupervisor::Stations { port, stations: List::new(stations).unwrap() }
+        }),
     ]
+}
+
+fn known() -> impl Strategy<Value = Vec<KnownStation>> {
+    let one = any::<(u16, [u8; 6], IpAddr, bool)>().prop_map(|(port, address, ip, is_leased)| {
+        KnownStation { port, address, ip: ip.to_canonical(), is_leased }
+    });
+    prop::collection::vec(one, 0..8)
 }
 
 fn cases(cases: u32) -> ProptestConfig {

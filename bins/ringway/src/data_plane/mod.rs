@@ -26,6 +26,7 @@ mod replay;
 mod router;
 pub mod sandbox;
 mod seen_ips;
+mod stations;
 mod stats;
 pub mod threads;
 mod trace;
@@ -132,6 +133,7 @@ pub struct DataPlane {
     replayed: u64,
     notes: Notes,
     told_ips: seen_ips::Told,
+    station_news: stations::StationNews,
 }
 
 /// A data plane that has heard from its supervisor, and has given up what it does not need.
@@ -257,6 +259,7 @@ impl DataPlane {
                     replayed: 0,
                     notes: Notes::default(),
                     told_ips: seen_ips::Told::default(),
+                    station_news: stations::StationNews::default(),
                 })
             }
             Err(why) => Err((channel, why)),
@@ -302,6 +305,7 @@ impl DataPlane {
             self.look_around();
             self.note_what_is_due();
             self.tell_due_ips();
+            self.tell_due_stations();
         }
         self.end_closing();
         let deadlines = [
@@ -311,6 +315,7 @@ impl DataPlane {
             self.next_look_around(),
             self.notes.next(),
             self.told_ips.next(),
+            self.station_news.next(),
         ];
         let soonest = deadlines.into_iter().flatten().min().filter(|_| is_serving);
         let timeout: Option<Duration> =
@@ -363,6 +368,7 @@ impl DataPlane {
                     self.notes.is_changed();
                     self.told_ips.is_changed();
                 }
+                WorkerEvent::Stations { router } => self.station_news.note(router),
                 WorkerEvent::Address(news) => self.log_address(news),
                 WorkerEvent::Stalled { port } => self.drop_stalled_link(port),
             }

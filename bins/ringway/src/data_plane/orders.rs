@@ -98,6 +98,7 @@ impl DataPlane {
                 let lost = has_lost_fds.then_some(ringway_supervisor::wire::Flaw::LostFds);
                 self.serve_frame((link, number), flaw.or(lost), (bytes.into_inner(), fds));
             }
+            ToData::Stations { port, stations } => self.note_stations(PortId(port), stations),
             ToData::Replayed {} => self.tell(&ToSupervisor::Ready { refusal: None }),
             ToData::Go { is_last, positions } => {
                 self.take_positions(positions);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use ringway_foreign::UntrustedFd;
 use ringway_host::{Command, Journal, NotifyFd, QueueFds, Tap};
-use ringway_supervisor::wire::ToSupervisor;
+use ringway_supervisor::wire::{KnownStation, ToSupervisor};
 use ringway_switch::PortId;
 use ringway_vhost_user::position_from_base;
 use ringway_virtq::{Format, QueueSetup};
@@ -31,6 +31,8 @@ pub(super) struct Replay {
     pub(super) taps: Vec<(PortId, Vec<OwnedFd>)>,
     /// Routers.
     pub(super) routers: Vec<PortId>,
+    /// What is known of their stations.
+    pub(super) stations: BTreeMap<PortId, Vec<KnownStation>>,
     /// Text of [`Positions`], as far as it has come.
     pub(super) positions: Vec<u8>,
 }
@@ -97,8 +99,14 @@ impl DataPlane {
             }
         }
         for id in replay.routers {
-            if let Err(why) = self.attach_nat(id, follows) {
-                self.complain(id, format_args!("the router cannot be opened: {why:#}"));
+            match self.attach_nat(id, follows) {
+                Ok(()) => {
+                    let known = replay.stations.get(&id).map_or(&[][..], Vec::as_slice);
+                    self.remember_stations(id, known);
+                }
+                Err(why) => {
+                    self.complain(id, format_args!("the router cannot be opened: {why:#}"));
+                }
             }
         }
         self.worker.send_all(|| Command::DeliverHandedOver);
@@ -282,6 +290,7 @@ impl DataPlane {
             }
         }
         self.leave_notes();
+        self.tell_all_stations();
         self.worker.leave_journal();
         positions
     }

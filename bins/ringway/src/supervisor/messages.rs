@@ -101,6 +101,7 @@ impl Supervisor {
                 }
             }
             ToSupervisor::Departed { stations } if is_serving => self.departed(stations),
+            ToSupervisor::Stations { port, stations } if is_serving => self.know(port, stations),
             ToSupervisor::SeenIps { port, ips } if is_serving => self.see_ips(PortId(port), ips),
             _ => anyhow::bail!("it does not serve"),
         }

@@ -34,6 +34,7 @@ mod replace;
 mod requests;
 mod routers;
 pub mod run;
+mod stations;
 mod stats;
 mod system_calls;
 mod take_over;
@@ -294,6 +295,7 @@ impl Supervisor {
             self.answer_reload();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
+                self.write_stations();
                 return Ok(Ending::Stop);
             }
             if self.is_over() {

@@ -203,6 +203,9 @@ impl Supervisor {
     pub(super) fn load(&mut self, number: u32) {
         let settings = spec_text::settings(&self.settings, self.workers, self.has_routers());
         let is_next = self.planes.is_coming(number);
+        if !self.planes.has_begun() {
+            self.recall_stations();
+        }
         let Some(mut plane) = self.planes.remove(number) else { return };
         plane.enters(Stage::Loading);
         plane.may_route = self.has_routers();
@@ -231,6 +234,7 @@ impl Supervisor {
                 plane.tell(&ToData::Slot { link: link_number, slot, bytes }, fds);
             }
         }
+        self.tell_of_stations(&mut plane);
         plane.tell(&ToData::Replayed {}, vec![]);
         plane.is_filled();
         let place = match is_next {

@@ -20,6 +20,7 @@ use super::forward_sockets::ForwardSockets;
 use super::front_end::FrontEnd;
 use super::order::{Asked, Order};
 use super::plane::Sent;
+use super::stations::Stations;
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
 use super::{LINK_DOWN_GRACE, Supervisor, Wake};
@@ -55,6 +56,8 @@ pub(super) struct Port {
     pub(super) replayed: u64,
     /// IP addresses that were seen to be used behind it.
     pub(super) seen_ips: Vec<SeenIp>,
+    /// What it knows of its stations, of a router.
+    pub(super) stations: Stations,
     /// Who asked for it, and has no answer yet because the data plane had ended.
     pub(super) asked: Option<Asked>,
 }
@@ -73,6 +76,7 @@ impl Port {
             is_served: false,
             replayed: 0,
             seen_ips: Vec::new(),
+            stations: Stations::default(),
             asked: None,
         }
     }

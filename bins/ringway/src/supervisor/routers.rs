@@ -105,6 +105,7 @@ impl Supervisor {
             return;
         }
         self.looked_around = Instant::now();
+        self.write_stations();
         let now = resolvers::of_this_machine();
         let before = std::mem::replace(&mut self.resolvers, now.clone());
         let have_changed = before.resolvers != now.resolvers;

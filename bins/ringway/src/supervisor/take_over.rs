@@ -26,6 +26,7 @@ use super::ports::Port;
 use super::record::{
     AskedRecord, FdAt, Found, FoundFds, LinkRecord, PlaneRecord, PortRecord, Whole,
 };
+use super::stations::Stations;
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
 use super::{Supervisor, Wake, replace};
@@ -155,6 +156,7 @@ impl Supervisor {
         port.replayed = record.replayed;
         let seen = record.seen_ips.iter();
         port.seen_ips = seen.map(|&(vlan, address, ip)| SeenIp { vlan, address, ip }).collect();
+        port.stations = Stations::of_record(&record.stations);
         if let Some(tap) = &record.tap {
             port.tap = TapState::resume(tap, fds)?;
         }

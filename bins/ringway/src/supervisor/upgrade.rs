@@ -164,6 +164,12 @@ impl Supervisor {
         }
         // The old one has said that it uses it no more.
         self.journal.repair(true);
+        // It has said what it knows by now.
+        let coming = self.planes.coming.take();
+        if let Some((number, mut next)) = coming {
+            self.tell_of_stations(&mut next);
+            self.planes.coming = Some((number, next));
+        }
         if let Some(next) = self.planes.coming() {
             Self::go(next, &self.positions, self.journal.file());
         }

@@ -121,6 +121,7 @@ fn port_record<'a>(id: u16, port: &'a Port, fds: &mut Fds<'a>) -> PortRecord {
     (record.failure, record.is_served) = (port.failure.clone(), port.is_served);
     record.replayed = port.replayed;
     record.seen_ips = port.seen_ips.iter().map(|seen| (seen.vlan, seen.address, seen.ip)).collect();
+    record.stations = port.stations.record();
     record.tap = port.tap.record(fds);
     record.sockets = port.sockets.record(fds);
     record.reopens = port.tap.reopen_at.is_some();

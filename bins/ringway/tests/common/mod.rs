@@ -122,6 +122,7 @@ impl Ringway {
             .arg(directory.join("control.sock"))
             .current_dir(directory)
             .env("RINGWAY_LOG", "info")
+            .env("STATE_DIRECTORY", directory)
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()

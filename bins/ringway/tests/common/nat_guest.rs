@@ -38,6 +38,13 @@ impl Guest {
         guest
     }
 
+    /// One that was there before, has that address, and does not ask for one.
+    pub fn again(directory: &Path, port: &str, options: &GuestOptions, address: [u8; 4]) -> Self {
+        let socket = directory.join(format!("{port}.sock"));
+        let attach = || AnyUserGuest::attach(&socket, options).ok();
+        Self { nic: wait_for("a guest", attach), address }
+    }
+
     fn send(&mut self, header: &NetHeader, to: [u8; 6], packet: &[u8]) {
         let kind = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
         let frame = [&to[..], &self.nic.mac(), &kind, packet].concat();

@@ -40,7 +40,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ringway_nat::{
-    Action, Actions, Event, Failure, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Refusal,
+    Action, Actions, Event, Failure, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Note, Refusal,
 };
 use ringway_nat::{Forward, Verdict, WHOLE_LEN_MAX};
 use ringway_net::{
@@ -84,6 +84,8 @@ pub struct NatPort {
     refused: [u64; Refusal::ALL.len()],
     /// Another process had a router here.
     is_successor: bool,
+    /// It was told that there are news of stations.
+    has_told: bool,
 }
 
 /// How long connections that another process had are reset without a limit, in nanoseconds.
@@ -122,6 +124,7 @@ impl NatPort {
             from_nat: Counters::default(),
             refused: [0; Refusal::ALL.len()],
             is_successor: false,
+            has_told: false,
         })
     }
 
@@ -157,6 +160,7 @@ impl NatPort {
                     self.nat.add_guest(guest, name);
                 }
             }
+            self.nat.remember(&before.notes(), self.now);
             self.nat.retire(before.plan());
         }
         // Guests do not reach this machine's loopback there any more.
@@ -167,6 +171,25 @@ impl NatPort {
         }
         self.options = options;
         self.has_news = true;
+    }
+
+    /// Whether it is to be told that there are news of stations.
+    pub(crate) fn takes_news(&mut self) -> bool {
+        let tells = !self.has_told && self.nat.takes_news();
+        self.has_told |= tells;
+        tells
+    }
+
+    /// What is known of stations; news of them are told again.
+    pub(crate) fn take_notes(&mut self) -> Vec<Note> {
+        self.has_told = false;
+        self.nat.takes_news();
+        self.nat.notes()
+    }
+
+    /// Goes on with what another router has known of stations.
+    pub(crate) fn remember(&mut self, notes: &[Note], now: Nanos) {
+        self.nat.remember(notes, now);
     }
 
     /// Listens where it did and elsewhere for connections into guests.

@@ -356,6 +356,11 @@ pub enum WorkerEvent {
     },
     /// The switch has learned addresses, or has forgotten some; told now and then.
     Learned,
+    /// A router knows something else of its stations; told once, until it is asked.
+    Stations {
+        /// Which port it is.
+        router: PortId,
+    },
     /// An address has moved from one port to another, or belongs to another one; not all are told.
     Address(AddressNews),
 }

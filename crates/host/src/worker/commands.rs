@@ -214,6 +214,16 @@ impl Worker {
                     let _ = done.send(nat.look(name.as_deref(), now()));
                 }
             }
+            NatCommand::Notes { port, done } => {
+                if let Some(End::Nat(nat)) = self.ports.get(port).map(|pair| &mut pair.end) {
+                    let _ = done.send(nat.take_notes());
+                }
+            }
+            NatCommand::Remember { port, notes } => {
+                if let Some(End::Nat(nat)) = self.ports.get(port).map(|pair| &mut pair.end) {
+                    nat.remember(&notes, now());
+                }
+            }
             NatCommand::Name { port, name } => self.ports.name(port, name),
         }
     }

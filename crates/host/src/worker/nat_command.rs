@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::mpsc;
 
-use ringway_nat::Forward;
+use ringway_nat::{Forward, Note};
 use ringway_switch::PortId;
 
 use crate::nat::NatPort;
@@ -47,6 +47,20 @@ pub enum NatCommand {
         name: Option<String>,
         /// Where the answer goes.
         done: mpsc::SyncSender<NatLook>,
+    },
+    /// What a router knows of its stations; only the worker that has it answers.
+    Notes {
+        /// Which port.
+        port: PortId,
+        /// Where the answer goes.
+        done: mpsc::SyncSender<Vec<Note>>,
+    },
+    /// A router goes on with what another one knew of its stations.
+    Remember {
+        /// Which port.
+        port: PortId,
+        /// All of it.
+        notes: Vec<Note>,
     },
     /// What a port is called, which routers tell its guests.
     Name {

@@ -123,7 +123,7 @@ impl Worker {
             End::Guest(_) if self.idle.policy.is_wanted() => self.idle.unarmed.push(slot),
             End::Tap(_) => self.report_gone(slot),
             // Its poller, its timers and its guests wake the worker.
-            End::Nat(_) => {}
+            End::Nat(_) => self.tell_stations(slot),
             End::Guest(_) | End::Absent => {
                 // The guest is asked to kick. A packet that came before that is taken now.
                 if !pair.arm_idle() {
@@ -192,6 +192,15 @@ impl Worker {
     }
 
     /// Tells the control thread if the interface is gone. What was behind it may turn up elsewhere.
+    fn tell_stations(&mut self, slot: PortId) {
+        let pair = self.ports.at(slot);
+        let End::Nat(nat) = &mut pair.end else { return };
+        if nat.takes_news() {
+            let router = pair.port;
+            self.control.tell(WorkerEvent::Stations { router });
+        }
+    }
+
     fn report_gone(&mut self, slot: PortId) {
         let pair = self.ports.at(slot);
         let End::Tap(tap) = &mut pair.end else { return };

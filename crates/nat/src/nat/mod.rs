@@ -30,6 +30,7 @@ use guests::GuestState;
 pub use from_guest::{FromGuest, Refusal, Verdict, WHOLE_LEN_MAX};
 pub use guests::REPLIES_MAX;
 pub use look::{FlowLook, Station};
+pub use notes::Note;
 pub use to_guest::{Accepts, Due};
 
 /// Between two advertisements: at least, and so much more by chance (RFC 4861 §6.2.1).
@@ -65,6 +66,8 @@ pub struct Nat {
     cut_count: u32,
     /// Until when connections that are not known are reset without a limit.
     reset_freely_until: Nanos,
+    /// A guest has used an address, or uses one no more, since that was asked.
+    has_news: bool,
 }
 
 impl Nat {
@@ -90,6 +93,7 @@ impl Nat {
             assembled: None,
             cut_count,
             reset_freely_until: Nanos(0),
+            has_news: false,
         }
     }
 
@@ -173,6 +177,7 @@ impl Nat {
         let place = self.guests.get_mut(usize::from(guest.0)).filter(|_| !has_flows);
         if let Some(gone) = place.and_then(Option::take) {
             self.services.forget_port(&gone.name);
+            self.has_news = true;
         }
         has_flows
     }

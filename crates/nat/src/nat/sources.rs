@@ -55,6 +55,7 @@ impl Nat {
     pub(super) fn learn(&mut self, guest: Guest, (address, mac): (IpAddr, MacAddress), now: Nanos) {
         let Some(own) = self.guest_mut(guest) else { return };
         if own.used(address).is_none() {
+            self.has_news = true;
             self.guests.iter_mut().flatten().for_each(|other| other.forget(address));
         }
         if let Some(own) = self.guest_mut(guest) {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{BadMessage, Flaw, Offence, SeenIp, Station, Versions};
+use super::{BadMessage, Flaw, KnownStation, Offence, SeenIp, Station, Versions};
 use crate::frame::FDS_MAX;
 use crate::slots::{Keep, SLOTS_MAX, SlotRange};
 
@@ -209,6 +209,7 @@ macro_rules! records {
 records! {
     Versions { first: u16, last: u16 } if |_| true;
     Station { vlan: u16, address: [u8; 6] } if |_| true;
+    KnownStation { port: u16, address: [u8; 6], ip: IpAddr, is_leased: bool } if |_| true;
     SeenIp { vlan: u16, address: [u8; 6], ip: IpAddr } if |_| true;
     SlotRange { first: u16, last: u16 } if |it| it.first <= it.last && it.last < SLOTS_MAX;
     Keep { slot: u16, fds: u8 } if |it| it.slot < SLOTS_MAX && usize::from(it.fds) <= FDS_MAX;

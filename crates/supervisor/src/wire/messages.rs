@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 
 use super::field::{Bytes, Field, List, Reader, Text};
 use super::{
-    BadMessage, DROPS_MAX, Flaw, GIVEN_MAX, MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, Offence,
-    PIECE_LEN_MAX, REASON_LEN_MAX, SEEN_IPS_MAX, SETTINGS_LEN_MAX, SPEC_LEN_MAX, STATIONS_MAX,
-    SeenIp, Station, TAP_FDS_MAX, Versions,
+    BadMessage, DROPS_MAX, Flaw, GIVEN_MAX, KNOWN_STATIONS_MAX, KnownStation, MESSAGE_FDS_MAX,
+    MESSAGE_LEN_MAX, Offence, PIECE_LEN_MAX, REASON_LEN_MAX, SEEN_IPS_MAX, SETTINGS_LEN_MAX,
+    SPEC_LEN_MAX, STATIONS_MAX, SeenIp, Station, TAP_FDS_MAX, Versions,
 };
 use crate::frame::{FDS_MAX, FRAME_LEN_MAX};
 use crate::slots::{Keep, SLOT_LEN_MAX, SlotRange};
@@ -93,6 +93,9 @@ messages! {
     14 Given { fds: List<u32, GIVEN_MAX> }
     /// Several messages, with numbers in the place of descriptors.
     15 Batch { parts: Bytes<PIECE_LEN_MAX> }
+    /// What the data plane before knew of the stations of this router. Before `Go`; the last one
+    /// counts.
+    16 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
 }
 
 messages! {
@@ -132,6 +135,8 @@ messages! {
     141 Departed { stations: List<Station, STATIONS_MAX> }
     /// These IP addresses are used behind this port, as far as was seen.
     142 SeenIps { port: u16, ips: List<SeenIp, SEEN_IPS_MAX> }
+    /// What this router knows of its stations.
+    143 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
 }
 
 const _: () = assert!(FDS_MAX <= MESSAGE_FDS_MAX && TAP_FDS_MAX < MESSAGE_FDS_MAX);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::os::fd::AsFd;
 
+use super::super::stations::Recorded;
 use super::{FdAt, Fds};
 use crate::config::{PortSpec, json};
 
@@ -25,6 +26,9 @@ pub(in crate::supervisor) struct PortRecord {
     /// IP addresses that were seen to be used behind it: VLAN, station, address.
     #[serde(default)]
     pub(in crate::supervisor) seen_ips: Vec<(u16, [u8; 6], IpAddr)>,
+    /// What a router knows of its stations.
+    #[serde(default)]
+    pub(in crate::supervisor) stations: Vec<Recorded>,
     pub(in crate::supervisor) vm: Option<VmRecord>,
     pub(in crate::supervisor) tap: Option<TapRecord>,
     /// Unix sockets that lead into guests.
@@ -91,6 +95,7 @@ impl PortRecord {
             is_served: false,
             replayed: 0,
             seen_ips: vec![],
+            stations: vec![],
             vm: None,
             tap: None,
             sockets: vec![],

@@ -1,0 +1,97 @@
+//! What routers know of their stations outlives this data plane: the supervisor is told, and tells
+//! the next one.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use ringway_host::{Command, NatCommand};
+use ringway_nat::{Guest, Note};
+use ringway_net::MacAddress;
+use ringway_supervisor::wire::{KNOWN_STATIONS_MAX, KnownStation, List, ToSupervisor};
+use ringway_switch::PortId;
+
+use super::DataPlane;
+use super::questions::ANSWER_MAX;
+
+/// As often as this at most: a guest cannot keep the supervisor busy.
+const SOONEST: Duration = Duration::from_millis(100);
+
+/// Routers of which something is to be told, and when; and when something was told last.
+#[derive(Default)]
+pub(super) struct StationNews {
+    due: BTreeMap<PortId, Instant>,
+    last: Option<Instant>,
+}
+
+impl StationNews {
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.due.values().copied().min()
+    }
+
+    /// A router knows something else than before.
+    pub(super) fn note(&mut self, router: PortId) {
+        let now = Instant::now();
+        let at = self.last.map_or(now, |last| now.max(last + SOONEST));
+        self.due.entry(router).or_insert(at);
+    }
+}
+
+impl DataPlane {
+    pub(super) fn tell_due_stations(&mut self) {
+        let now = Instant::now();
+        let due = self.station_news.due.iter().filter(|(_, at)| **at <= now);
+        let due: Vec<PortId> = due.map(|(router, _)| *router).collect();
+        due.into_iter().for_each(|router| self.tell_stations(router));
+    }
+
+    /// Another process goes on with what is known now.
+    pub(super) fn tell_all_stations(&mut self) {
+        let routers: Vec<PortId> = self.station_news.due.keys().copied().collect();
+        routers.into_iter().for_each(|router| self.tell_stations(router));
+    }
+
+    fn tell_stations(&mut self, router: PortId) {
+        self.station_news.due.remove(&router);
+        self.station_news.last = Some(Instant::now());
+        let (done, notes) = mpsc::sync_channel(1);
+        self.worker
+            .send_all(|| Command::Nat(NatCommand::Notes { port: router, done: done.clone() }));
+        drop(done);
+        let Ok(mut notes) = notes.recv_timeout(ANSWER_MAX) else { return };
+        notes.truncate(KNOWN_STATIONS_MAX);
+        let known = notes.into_iter().map(|note| KnownStation {
+            port: note.guest.0,
+            address: note.mac.0,
+            ip: note.address,
+            is_leased: note.is_leased,
+        });
+        let stations = List::new(known.collect()).unwrap_or_default();
+        self.tell(&ToSupervisor::Stations { port: router.0, stations });
+    }
+
+    /// What was known of a router's stations counts when rings start.
+    pub(super) fn note_stations(
+        &mut self,
+        router: PortId,
+        stations: List<KnownStation, KNOWN_STATIONS_MAX>,
+    ) {
+        if let Some(replay) = &mut self.replay {
+            replay.stations.insert(router, stations.into_inner());
+        }
+    }
+
+    /// A router that was just opened goes on with that.
+    pub(super) fn remember_stations(&self, router: PortId, stations: &[KnownStation]) {
+        let note = |known: &KnownStation| Note {
+            guest: Guest(known.port),
+            mac: MacAddress(known.address),
+            address: known.ip,
+            is_leased: known.is_leased,
+        };
+        let notes: Vec<Note> = stations.iter().map(note).collect();
+        let notes = || notes.clone();
+        self.worker
+            .send_all(|| Command::Nat(NatCommand::Remember { port: router, notes: notes() }));
+    }
+}

@@ -1,0 +1,191 @@
+//! What routers know of their stations outlives data planes, and, by a file, this supervisor.
+//!
+//! The file is JSON, and lies where a service manager says (`STATE_DIRECTORY`), or else in
+//! /var/lib/ringway if that is there, of other users than root in `$XDG_STATE_HOME/ringway` or
+//! ~/.local/state/ringway. Each ringway has its own, named after where it takes orders.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use ringway_net::MacAddress;
+use ringway_supervisor::wire::{KNOWN_STATIONS_MAX, KnownStation, List, ToData};
+use ringway_switch::PortId;
+use serde::{Deserialize, Serialize};
+
+use super::Supervisor;
+use super::plane::Plane;
+use crate::config::PortKind;
+
+/// Longest file that is read, in bytes.
+const FILE_LEN_MAX: u64 = 4 << 20;
+
+/// What is known of a router's stations, and whether the file has it.
+#[derive(Debug, Default)]
+pub(super) struct Stations {
+    pub(super) list: Vec<KnownStation>,
+    is_new: bool,
+}
+
+impl Stations {
+    /// Those that another supervisor has written down: port, MAC address, address, with a lease.
+    pub(super) fn of_record(record: &[Recorded]) -> Self {
+        let known = |&(port, address, ip, is_leased): &Recorded| KnownStation {
+            port,
+            address,
+            ip,
+            is_leased,
+        };
+        Self { list: record.iter().map(known).collect(), is_new: false }
+    }
+
+    pub(super) fn record(&self) -> Vec<Recorded> {
+        self.list.iter().map(|it| (it.port, it.address, it.ip, it.is_leased)).collect()
+    }
+}
+
+/// As it is in a record.
+pub(super) type Recorded = (u16, [u8; 6], IpAddr, bool);
+
+/// The file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Known {
+    version: u32,
+    routers: Vec<Router>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Router {
+    port: String,
+    stations: Vec<Station>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Station {
+    port: String,
+    mac: String,
+    address: IpAddr,
+    leased: bool,
+}
+
+const VERSION: u32 = 1;
+
+/// The first version of the messages to a data plane that has stations.
+const STATIONS_SINCE: u16 = 2;
+
+impl Supervisor {
+    /// A router knows something else of its stations.
+    pub(super) fn know(&mut self, router: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX>) {
+        if let Some(port) = self.ports.get_mut(&PortId(router)) {
+            port.stations = Stations { list: stations.into_inner(), is_new: true };
+        }
+    }
+
+    /// A data plane goes on with what is known, unless it is too old to hear of that.
+    pub(super) fn tell_of_stations(&self, plane: &mut Plane) {
+        if plane.speaks < STATIONS_SINCE {
+            return;
+        }
+        for (id, port) in self.ports.iter().filter(|(_, port)| !port.stations.list.is_empty()) {
+            let stations = List::new(port.stations.list.clone()).unwrap_or_default();
+            plane.tell(&ToData::Stations { port: id.0, stations }, vec![]);
+        }
+    }
+
+    /// Reads what the ringway before has left.
+    pub(super) fn recall_stations(&mut self) {
+        let Some(text) = self.file_of_stations().and_then(|path| {
+            let is_short = fs::metadata(&path).is_ok_and(|file| file.len() <= FILE_LEN_MAX);
+            is_short.then(|| fs::read(path).ok()).flatten()
+        }) else {
+            return;
+        };
+        let known = serde_json::from_slice::<Known>(&text).ok();
+        let Some(known) = known.filter(|known| known.version == VERSION) else {
+            return tracing::warn!("what was known of routers' stations cannot be read");
+        };
+        for router in known.routers {
+            let known = router.stations.iter().filter_map(|it| self.recalled(it));
+            let list: Vec<KnownStation> = known.take(KNOWN_STATIONS_MAX).collect();
+            if let Some(id) = self.id_of(&router.port)
+                && let Some(port) = self.ports.get_mut(&id)
+                && port.spec.kind == PortKind::Nat
+                && port.stations.list.is_empty()
+            {
+                port.stations = Stations { list, is_new: false };
+            }
+        }
+    }
+
+    fn recalled(&self, station: &Station) -> Option<KnownStation> {
+        let port = self.id_of(&station.port)?;
+        let address: MacAddress = station.mac.parse().ok()?;
+        let (ip, is_leased) = (station.address, station.leased);
+        Some(KnownStation { port: port.0, address: address.0, ip, is_leased })
+    }
+
+    fn id_of(&self, name: &str) -> Option<PortId> {
+        self.ports.iter().find(|(_, port)| port.spec.name == name).map(|(id, _)| *id)
+    }
+
+    /// Writes down what is new.
+    pub(super) fn write_stations(&mut self) {
+        if !self.ports.values().any(|port| port.stations.is_new) {
+            return;
+        }
+        for port in self.ports.values_mut() {
+            port.stations.is_new = false;
+        }
+        let Some(path) = self.file_of_stations() else { return };
+        let named = |known: &KnownStation| {
+            Some(Station {
+                port: self.ports.get(&PortId(known.port))?.spec.name.clone(),
+                mac: MacAddress(known.address).to_string(),
+                address: known.ip,
+                leased: known.is_leased,
+            })
+        };
+        let routers = self.ports.values().filter(|port| port.spec.kind == PortKind::Nat);
+        let routers = routers.map(|port| Router {
+            port: port.spec.name.clone(),
+            stations: port.stations.list.iter().filter_map(named).collect(),
+        });
+        let known = Known { version: VERSION, routers: routers.collect() };
+        if let Err(why) = replace(&path, &known) {
+            let path = path.display();
+            tracing::warn!("leases do not outlive this ringway: {path} cannot be written: {why}");
+        }
+    }
+
+    fn file_of_stations(&self) -> Option<PathBuf> {
+        let name = format!("routers-{:016x}.json", self.identity.number_of(""));
+        Some(directory()?.join(name))
+    }
+}
+
+/// As a whole, or not at all.
+fn replace(path: &std::path::Path, known: &Known) -> std::io::Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let new = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    options.open(&new)?.write_all(&serde_json::to_vec(known)?)?;
+    fs::rename(new, path)
+}
+
+fn directory() -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    if let Some(first) = std::env::var("STATE_DIRECTORY").ok().filter(|paths| !paths.is_empty()) {
+        return first.split(':').next().map(PathBuf::from);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from("/var/lib/ringway")).filter(|path| path.is_dir());
+    }
+    let home = || Some(of("HOME")?.join(".local/state"));
+    Some(of("XDG_STATE_HOME").or_else(home)?.join("ringway"))
+}
