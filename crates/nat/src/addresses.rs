@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
 use ringway_net::MacAddress;
 
@@ -92,6 +93,22 @@ impl Prefix4 {
     /// Whether the address lies in the network.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         address.to_bits() & self.mask().to_bits() == self.network.to_bits()
+    }
+}
+
+impl FromStr for Prefix4 {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let (network, len) = text.split_once('/').unwrap_or((text, ""));
+        let nothing = PlanError::NotForHosts(Ipv4Addr::UNSPECIFIED.into());
+        Self::new(network.parse().map_err(|_| nothing)?, len.parse().unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Prefix4 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.network, self.len)
     }
 }
 

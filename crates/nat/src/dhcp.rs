@@ -131,6 +131,9 @@ impl Dhcp<'_> {
                 let wish = request.requested;
                 let address = leases.lease(who, wish, times, used)?;
                 let kind = if request.is_rapid { Kind::Ack } else { Kind::Offer };
+                if kind == Kind::Offer {
+                    leases.offer(self.port, request.mac, self.now);
+                }
                 Some(self.reply(&request, &packet, Some(kind), Some(address)))
             }
             Some(Kind::Request) if is_for_us => {
@@ -138,6 +141,7 @@ impl Dhcp<'_> {
                 let address = leases.lease(who, Some(wish), times, used);
                 let address = address.filter(|address| *address == wish);
                 let kind = if address.is_some() { Kind::Ack } else { Kind::Nak };
+                leases.take(self.port, request.mac);
                 Some(self.reply(&request, &packet, Some(kind), address))
             }
             Some(Kind::Inform) => Some(self.reply(&request, &packet, Some(Kind::Ack), None)),

@@ -28,6 +28,8 @@ struct Lease {
     until: Nanos,
     /// Until when it comes without an IPv6 address.
     without6_until: Nanos,
+    /// It was offered, and its guest has not taken it.
+    is_offer: bool,
 }
 
 /// Since when a lease holds, and until when.
@@ -70,12 +72,13 @@ pub struct Leases {
     leases: Vec<Lease>,
     /// There are others than when that was asked.
     has_news: bool,
+    asked: Option<Ipv4Addr>,
 }
 
 impl Leases {
     /// No leases.
     pub fn new(prefix: Prefix4) -> Self {
-        Self { prefix, leases: Vec::new(), has_news: false }
+        Self { prefix, leases: Vec::new(), has_news: false, asked: None }
     }
 
     /// Ports, and the addresses that are leased behind them.
@@ -138,8 +141,36 @@ impl Leases {
     }
 
     fn push(&mut self, (port, mac): (&str, MacAddress), address: Ipv4Addr, (since, until): Times) {
-        let (port, mac, without6_until) = (port.to_owned(), Some(mac), Nanos(0));
-        self.leases.push(Lease { port, mac, address, since, until, without6_until });
+        let (port, mac, without6_until, is_offer) = (port.to_owned(), Some(mac), Nanos(0), false);
+        self.leases.push(Lease { port, mac, address, since, until, without6_until, is_offer });
+    }
+
+    /// A lease that was just made is only offered: whether a station has the address already is
+    /// asked meanwhile (RFC 2131 §4.4.1).
+    pub(crate) fn offer(&mut self, port: &str, mac: MacAddress, now: Nanos) {
+        let offered = self.leases.iter_mut().find(|lease| lease.is_of(port, mac));
+        if let Some(lease) = offered.filter(|lease| lease.since == now) {
+            lease.is_offer = true;
+            self.asked = Some(lease.address);
+        }
+    }
+
+    /// The guest takes what was offered.
+    pub(crate) fn take(&mut self, port: &str, mac: MacAddress) {
+        let taken = self.leases.iter_mut().find(|lease| lease.is_of(port, mac));
+        taken.into_iter().for_each(|lease| lease.is_offer = false);
+    }
+
+    /// The address that was just offered, and is to be asked for.
+    pub(crate) fn take_asked(&mut self) -> Option<Ipv4Addr> {
+        self.asked.take()
+    }
+
+    /// A station behind that port says that it has the address: an offer of it to another one is
+    /// void.
+    pub(crate) fn is_used(&mut self, port: &str, address: Ipv4Addr) {
+        let is_void = |it: &Lease| it.is_offer && it.address == address && it.port != port;
+        self.leases.retain(|lease| !is_void(lease));
     }
 
     /// Has a lease that another router has given, if there is room and the address is free.

@@ -65,6 +65,21 @@ pub(crate) fn arp(plan: &Plan, bytes: &[u8]) -> Option<Vec<u8>> {
     Some(frame::ethernet(stations, frame::TYPE_ARP, &bytes))
 }
 
+/// The question which station has that address.
+pub(crate) fn who_has(plan: &Plan, address: Ipv4Addr) -> Vec<u8> {
+    let request = ArpRepr::EthernetIpv4 {
+        operation: ArpOperation::Request,
+        source_hardware_addr: EthernetAddress(plan.mac().0),
+        source_protocol_addr: plan.gateway4(),
+        target_hardware_addr: EthernetAddress([0; 6]),
+        target_protocol_addr: address,
+    };
+    let mut bytes = vec![0; request.buffer_len()];
+    request.emit(&mut ArpPacket::new_unchecked(&mut bytes));
+    let stations = Stations { from: plan.mac(), to: MacAddress::BROADCAST };
+    frame::ethernet(stations, frame::TYPE_ARP, &bytes)
+}
+
 /// The address that the sender of an ARP packet says that it has; `None`: it has none yet.
 pub(crate) fn sender(bytes: &[u8]) -> Option<Ipv4Addr> {
     let packet = ArpPacket::new_checked(bytes).ok()?;

@@ -63,6 +63,17 @@ impl Services {
         self.leases.take_news()
     }
 
+    /// The question to all stations whether one has the address that was just offered.
+    pub(crate) fn take_question(&mut self) -> Option<Vec<u8>> {
+        let address = self.leases.take_asked()?;
+        Some(neighbours::who_has(&self.plan, address))
+    }
+
+    /// A station behind that port says that it has the address.
+    pub(crate) fn is_used(&mut self, port: &str, address: Ipv4Addr) {
+        self.leases.is_used(port, address);
+    }
+
     /// A station has that lease from another router.
     pub(crate) fn remember_lease(
         &mut self,

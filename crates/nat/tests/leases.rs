@@ -137,3 +137,35 @@ fn the_next_router_knows_what_this_one_has_noted() {
     other.nat.remember(&[wrong, unknown], other.now);
     assert_eq!(other.nat.notes(), []);
 }
+
+/// A station that says nothing by itself, and answers.
+#[test]
+fn an_address_for_which_another_guest_answers_is_not_leased() {
+    for answers in [true, false] {
+        let mut lab = two_guests();
+        lab.sender = OTHER;
+        lab.send(&dhcp(DISCOVER, 1, None));
+        assert_eq!(leased(&lab, "vm1"), [[10, 0, 2, 15]], "it is offered");
+        let asked = lab.frames_for(GUEST);
+        let is_question = |frame: &&Vec<u8>| frame[12..14] == [8, 6] && frame[20..22] == [0, 1];
+        let question = asked.iter().find(is_question).expect("it is asked for");
+        assert_eq!((&question[..6], &question[38..42]), (&[0xff; 6][..], &[10, 0, 2, 15][..]));
+        if answers {
+            let gateway = lab.nat.plan().mac().0;
+            let mut arp = [&gateway[..], &MAC, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2], &MAC].concat();
+            arp.extend([10, 0, 2, 15]);
+            arp.extend([&gateway[..], &[10, 0, 2, 2]].concat());
+            arp.resize(60, 0);
+            lab.sender = GUEST;
+            lab.send(&arp);
+            lab.sender = OTHER;
+        }
+        lab.send(&dhcp(REQUEST, 1, Some([10, 0, 2, 15])));
+        let kind = lab.frames_for(OTHER).last().expect("an answer")[284];
+        let golden = if answers { (6, [10, 0, 2, 16]) } else { (5, [10, 0, 2, 15]) };
+        assert_eq!((kind, leased(&lab, "vm1")[0]), golden);
+        lab.frames_for(GUEST);
+        lab.send(&dhcp(REQUEST, 1, Some(golden.1)));
+        assert!(lab.frames_for(GUEST).is_empty(), "it is asked for once");
+    }
+}

@@ -153,9 +153,8 @@ impl Nat {
         if let Carried::Arp(bytes) = &frame.carried
             && let Some(address) = neighbours::sender(bytes)
             && self.is_for_guests(address.into())
-            && !self.is_of_another(packet.guest, address.into(), now)
         {
-            self.learn(packet.guest, (address.into(), frame.source), now);
+            self.hear_owner(packet.guest, (address, frame.source), now);
         }
         if let Carried::Ip(ip) = &frame.carried {
             if ip.protocol != UDP && self.is_of_another(packet.guest, ip.from, now) {
@@ -178,6 +177,7 @@ impl Nat {
             && let Some(frame) = self.services.answer(&guest.name, bytes, now, used)
         {
             self.reply_in_parts(packet.guest, frame);
+            self.ask_for_offered(packet.guest, now);
         }
         Verdict::Done
     }

@@ -5,6 +5,8 @@ mod from_guest;
 mod guests;
 mod look;
 mod names;
+mod notes;
+mod offers;
 mod open;
 mod outside;
 mod parts;
