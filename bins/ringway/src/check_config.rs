@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::args::CheckConfigArgs;
 use crate::config::error::no_port;
+use crate::config::routers::second_router;
 use crate::config::{RunConfig, SpecError, document, json, schema};
 use crate::identity::Identity;
 use crate::{outcome, places, units};
@@ -49,10 +50,14 @@ fn warnings(config: &RunConfig) -> Vec<String> {
     let names: Vec<&str> = config.ports.iter().map(|port| port.name.as_str()).collect();
     let lost = config.ports.iter().filter_map(|port| port.nat.lost_forward(&names));
     let shared = Identity::here(&config.settings.control).shared_macs(config);
+    let before = |at: usize| config.ports[..at].iter();
+    let routers = config.ports.iter().enumerate();
+    let routers = routers.filter_map(|(at, port)| second_router(port, before(at)));
     let mirrors = config.ports.iter().filter_map(|port| port.mirror.as_deref());
     let absent = mirrors.filter(|name| !names.contains(name));
     let absent = absent.map(|name| format!("mirror={name}: {}", no_port(name, names.clone())));
-    shared.into_iter().chain(lost).chain(absent).chain(second_forwards(config)).collect()
+    let forwards = second_forwards(config);
+    shared.into_iter().chain(routers).chain(lost).chain(absent).chain(forwards).collect()
 }
 
 /// Forwards that listen where one before them does.

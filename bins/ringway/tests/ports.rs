@@ -288,6 +288,23 @@ fn two_ports_with_one_address_are_named() {
     assert_eq!(checked(directory.path(), &file), right);
 }
 
+/// Both would answer each guest.
+#[test]
+fn two_routers_in_one_vlan_are_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "net=nat:"]);
+    let warning = "ports net and net2 are routers in one VLAN, and both answer each guest: write \
+                   another vlan= at one of them";
+    let told = ringway.told(&["port", "add", "net3=nat:,vlan=7"]);
+    assert_eq!(told, "net3: added\n");
+    let told = ringway.told(&["port", "add", "net2=nat:"]);
+    assert_eq!(told, format!("net2: added\nwarning: {warning}\n"));
+    let file =
+        "[port.net]\nnat = \"\"\n[port.net2]\nnat = \"\"\n[port.net3]\nnat = \"\"\nvlan = 7\n";
+    let right = format!("file.toml: fine, 3 ports\nfile.toml: warning: {warning}\n");
+    assert_eq!(checked(directory.path(), file), right);
+}
+
 /// What `check-config` says of a file.
 fn checked(directory: &std::path::Path, text: &str) -> String {
     std::fs::write(directory.join("file.toml"), text).expect("a file");

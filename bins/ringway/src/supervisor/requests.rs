@@ -17,6 +17,7 @@ use super::order::Asked;
 use super::plane::Stage;
 use super::ports::Port;
 use crate::config::error::no_port;
+use crate::config::routers::second_router;
 use crate::config::{PortSpec, SpecError, json, resolve_beside};
 use crate::control::{
     ListedPort, PROTOCOL_VERSION, PortListReply, Request, StatsReply, refusal, reply_line,
@@ -210,7 +211,8 @@ impl Supervisor {
     pub(super) fn warnings_about(&self, spec: &PortSpec) -> Vec<String> {
         let names: Vec<&str> = self.specs().map(|spec| spec.name.as_str()).collect();
         let lost = spec.nat.lost_forward(&names);
-        self.warn_of_shared_mac(spec).into_iter().chain(lost).collect()
+        let second = second_router(spec, self.specs());
+        self.warn_of_shared_mac(spec).into_iter().chain(lost).chain(second).collect()
     }
 
     fn known(&self, name: &str) -> Result<PortId, Refused> {

@@ -104,7 +104,13 @@ fn same_mac(look: &Look<'_>) -> Option<Finding> {
         weight,
         what: "another port has the same MAC address",
         figure: format!("{mac} at {} as well", other.name),
-        advice: format!("give one of them another: ringway port set {} mac=…", look.port.name),
+        advice: match look.port.kind.as_str() {
+            "nat" => format!(
+                "both are routers for each guest: remove one, or ringway port set {} vlan=…",
+                look.port.name
+            ),
+            _ => format!("give one of them another: ringway port set {} mac=…", look.port.name),
+        },
     })
 }
 

@@ -24,6 +24,7 @@ mod resolve;
 pub mod resolver;
 #[cfg(test)]
 mod round_trip;
+pub mod routers;
 pub mod rules;
 pub mod schema;
 pub mod settings;
