@@ -6,6 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::bail;
+use ringway_nat::{Plan, Prefix4};
 
 /// Lists of the kernel, where a service sees them that sees only processes (`ProcSubset=pid`), too.
 const ROUTES4: &str = "/proc/self/net/route";
@@ -34,18 +35,40 @@ struct Route {
 /// # Errors
 /// One of them is not; the route is named.
 pub fn check(ranges: &[String]) -> anyhow::Result<()> {
+    match overlapping(ranges) {
+        Some(why) => bail!("{why}: choose a network that does not overlap"),
+        None => Ok(()),
+    }
+}
+
+/// The first of these networks that is not free, and what is in its way.
+pub fn overlapping(ranges: &[String]) -> Option<String> {
+    let routes = routes();
+    ranges.iter().find_map(|range| {
+        let Route { network, len, interface } = conflict(range, &routes)?;
+        Some(format!("range={range}: this machine reaches {network}/{len} by {interface}"))
+    })
+}
+
+/// A free network for guests that are given none: the first of 10.0.2.0/24, 10.0.3.0/24 and so on,
+/// or of 192.168.
+pub fn free_network() -> Prefix4 {
+    first_free(&routes())
+}
+
+fn first_free(routes: &[Route]) -> Prefix4 {
+    let tens = (2..=254).map(|third| Ipv4Addr::new(10, 0, third, 0));
+    let others = (0..=255).map(|third| Ipv4Addr::new(192, 168, third, 0));
+    let is_free = |network: &Ipv4Addr| conflict(&format!("{network}/24"), routes).is_none();
+    let found = tens.chain(others).find(is_free).and_then(|it| Prefix4::new(it, 24).ok());
+    found.unwrap_or(Plan::default().prefix4)
+}
+
+fn routes() -> Vec<Route> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let mut routes = routes4(&read(ROUTES4));
     routes.extend(routes6(&read(ROUTES6)));
-    for range in ranges {
-        if let Some(Route { network, len, interface }) = conflict(range, &routes) {
-            bail!(
-                "range={range}: this machine reaches {network}/{len} by {interface}: choose a \
-                 network that does not overlap"
-            );
-        }
-    }
-    Ok(())
+    routes
 }
 
 fn conflict<'a>(range: &str, routes: &'a [Route]) -> Option<&'a Route> {
@@ -152,6 +175,21 @@ mod tests {
             assert_eq!(shown(routes4(&text)), ["10.8.0.0/16"]);
         }
         assert_eq!(shown(routes6(&text6)), ["fd12::/48"]);
+    }
+
+    #[test]
+    fn guests_get_a_network_that_is_free() {
+        let route = |network: [u8; 4], len| Route {
+            network: network.into(),
+            len,
+            interface: "eth0".into(),
+        };
+        let first = |routes: &[Route]| first_free(routes).to_string();
+        assert_eq!(first(&[route([10, 1, 0, 0], 16)]), "10.0.2.0/24");
+        assert_eq!(first(&[route([10, 0, 2, 0], 24)]), "10.0.3.0/24");
+        assert_eq!(first(&[route([10, 0, 2, 64], 26), route([10, 0, 3, 9], 32)]), "10.0.4.0/24");
+        assert_eq!(first(&[route([10, 0, 0, 0], 16)]), "192.168.0.0/24");
+        assert_eq!(first(&[route([10, 0, 0, 0], 8), route([192, 168, 0, 0], 16)]), "10.0.2.0/24");
     }
 
     #[test]

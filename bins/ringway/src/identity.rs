@@ -8,8 +8,10 @@
 //! Limits: the hash is no secret. Two of 1,000 ports share an address once in 2 million networks.
 //! Copies of a machine or a container with one id need `mac=`, or ids of their own.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use ringway_nat::Prefix4;
 use ringway_net::MacAddress;
 
 use crate::config::{PortSpec, RunConfig};
@@ -26,6 +28,8 @@ const UNINITIALIZED: &str = "uninitialized";
 pub struct Identity {
     machine: String,
     instance: Vec<u8>,
+    /// Networks of routers that are given none, by their ports' names.
+    networks: BTreeMap<String, Prefix4>,
 }
 
 impl Identity {
@@ -36,7 +40,7 @@ impl Identity {
         let mut machines = MACHINE.into_iter().filter_map(read);
         let machine = machines.find(|id| !id.is_empty() && id != UNINITIALIZED);
         let instance = control.into_os_string().into_encoded_bytes();
-        Self { machine: machine.unwrap_or_default(), instance }
+        Self { machine: machine.unwrap_or_default(), instance, networks: BTreeMap::new() }
     }
 
     /// What it follows from: the machine's id, and where this ringway takes orders.
@@ -46,7 +50,7 @@ impl Identity {
 
     /// The one of these [`parts`](Self::parts).
     pub fn of_parts(machine: String, instance: Vec<u8>) -> Self {
-        Self { machine, instance }
+        Self { machine, instance, networks: BTreeMap::new() }
     }
 
     /// The address of a port's guest.
@@ -64,6 +68,16 @@ impl Identity {
         // No part has a zero in it.
         let parts = [self.machine.as_bytes(), &self.instance, port.as_bytes()];
         hash(&parts.join(&0))
+    }
+
+    /// The network of a router that is given none, if one was chosen.
+    pub fn network_of(&self, port: &str) -> Option<Prefix4> {
+        self.networks.get(port).copied()
+    }
+
+    /// Chooses it; it stays.
+    pub fn choose_network(&mut self, port: &str, network: Prefix4) {
+        self.networks.insert(port.to_owned(), network);
     }
 
     /// What is to be said about a port whose guest has the address of another one's.
@@ -108,7 +122,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn identity(machine: &str, instance: &str) -> Identity {
-        Identity { machine: machine.into(), instance: instance.into() }
+        Identity::of_parts(machine.into(), instance.into())
     }
 
     fn port(name: &str) -> PortSpec {

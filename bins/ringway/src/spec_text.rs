@@ -54,8 +54,12 @@ pub fn port(
     }
     if spec.kind == PortKind::Nat {
         let local6 = Prefix6::local(identity.number_of(&spec.name));
-        told.nat =
-            spec.nat.told(local6, || resolvers::of_this_machine().resolvers, resolvers::interface);
+        let networks = (identity.network_of(&spec.name), local6);
+        told.nat = spec.nat.told(
+            networks,
+            || resolvers::of_this_machine().resolvers,
+            resolvers::interface,
+        );
     }
     (told.socket_mode, told.socket_user, told.socket_group) = (None, None, None);
     let text = Value::Object(json::write_port(&told)).to_string();

@@ -172,6 +172,7 @@ fn pacing(port: &PortStats) -> String {
 /// What a router does, line by line.
 fn routed(nat: &NatStats) -> Vec<String> {
     let mut lines = vec![units::counted(nat.sockets, "socket")];
+    lines.extend(nat.networks.iter().map(|network| format!("guests: {network}")));
     let leases = nat.leases.iter().map(|(port, leases)| format!("{port}: {}", leases.join(", ")));
     lines.extend(leases);
     lines.extend(nat.forwards.iter().cloned());
@@ -289,8 +290,17 @@ mod tests {
         let refused = [("spoofed_source".to_string(), 2)].into();
         reply.ports[0].nat =
             Some(NatStats { flows, leases, sockets: 3, refused, ..NatStats::default() });
+        if let Some(nat) = &mut reply.ports[0].nat {
+            nat.networks = vec!["10.0.3.0/24".into()];
+        }
         let text = table(&reply, None, WIDE);
-        for words in ["3 sockets", "vm0: 10.0.2.15", "vm0: 3 flows", "refused, spoofed_source: 2"] {
+        for words in [
+            "3 sockets",
+            "guests: 10.0.3.0/24",
+            "vm0: 10.0.2.15",
+            "vm0: 3 flows",
+            "refused, spoofed_source: 2",
+        ] {
             assert!(text.contains(words), "{words} in\n{text}");
         }
     }

@@ -58,6 +58,7 @@ impl DataPlane {
         let failed = failed.map(|(it, why)| format!("{}: {why}", forward_text(it)));
         let refused = nat.refused.iter().map(|(why, count)| ((*why).to_string(), *count));
         NatStats {
+            networks: port.spec.nat.ranges().to_vec(),
             flows: flows.map(|(id, count)| (self.name(*id).to_owned(), *count as u64)).collect(),
             leases,
             forwards: forwards.collect(),

@@ -58,6 +58,8 @@ pub(super) struct Port {
     pub(super) seen_ips: Vec<SeenIp>,
     /// What it knows of its stations, of a router.
     pub(super) stations: Stations,
+    /// Which network of this machine its guests' overlaps with, of a router; it was said.
+    pub(super) overlap: Option<String>,
     /// Who asked for it, and has no answer yet because the data plane had ended.
     pub(super) asked: Option<Asked>,
 }
@@ -77,6 +79,7 @@ impl Port {
             replayed: 0,
             seen_ips: Vec::new(),
             stations: Stations::default(),
+            overlap: None,
             asked: None,
         }
     }
@@ -229,6 +232,7 @@ impl Supervisor {
     pub(super) fn open_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
         spec_text::port(&port.spec, None, &self.identity)?;
         host_routes::check(port.spec.nat.ranges())?;
+        self.choose_network(&port.spec);
         if !port.spec.kind.is_guest() {
             let name = &port.spec.name;
             port.sockets.open(&port.spec, |why| error!(port = name, "{why:#}: tried again"));

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use ringway_nat::Plan;
 use ringway_supervisor::wire::ToData;
 use ringway_switch::PortId;
 
@@ -10,7 +11,7 @@ use super::Supervisor;
 use super::order::{Asked, Finished, Order};
 use crate::config::forward::ForwardSpec;
 use crate::config::{PortKind, PortSpec};
-use crate::{resolvers, spec_text};
+use crate::{host_routes, resolvers, spec_text};
 
 /// How often resolvers are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -93,6 +94,42 @@ impl Supervisor {
         wanted.nat.forwards.iter().filter(|it| !has(it)).any(|it| it.is_in_way_of(forward))
     }
 
+    /// A router that is given no network gets one that is free on this machine, and keeps it.
+    pub(super) fn choose_network(&mut self, spec: &PortSpec) {
+        let needs_one = spec.kind == PortKind::Nat && spec.nat.prefix4.is_none();
+        if needs_one && self.identity.network_of(&spec.name).is_none() {
+            let network = host_routes::free_network();
+            if network != Plan::default().prefix4 {
+                let port = &spec.name;
+                tracing::info!(port, "guests have {network}: the usual one is this machine's");
+            }
+            self.identity.choose_network(&spec.name, network);
+        }
+    }
+
+    /// Says once that a network of guests has come to overlap with one of this machine.
+    fn warn_of_overlaps(&mut self) {
+        for id in self.ids() {
+            let Some(port) = self.ports.get_mut(&id) else { continue };
+            let name = &port.spec.name;
+            if port.spec.kind != PortKind::Nat {
+                continue;
+            }
+            let own = self.identity.network_of(name).filter(|_| port.spec.nat.prefix4.is_none());
+            let mut ranges = port.spec.nat.ranges().to_vec();
+            ranges.extend(own.map(|network| network.to_string()));
+            let overlap = host_routes::overlapping(&ranges);
+            if let Some(why) = overlap.as_ref().filter(|_| port.overlap != overlap) {
+                tracing::warn!(
+                    port = name,
+                    "{why}: guests do not reach what is there; ringway port set {name} range=… \
+                     moves them"
+                );
+            }
+            port.overlap = overlap;
+        }
+    }
+
     /// When this machine's resolvers are looked at again.
     pub(super) fn next_look_around(&self) -> Option<Instant> {
         self.has_routers().then_some(self.looked_around + LOOK_EVERY)
@@ -106,6 +143,7 @@ impl Supervisor {
         }
         self.looked_around = Instant::now();
         self.write_stations();
+        self.warn_of_overlaps();
         let now = resolvers::of_this_machine();
         let before = std::mem::replace(&mut self.resolvers, now.clone());
         let have_changed = before.resolvers != now.resolvers;

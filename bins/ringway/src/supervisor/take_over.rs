@@ -156,6 +156,10 @@ impl Supervisor {
         port.replayed = record.replayed;
         let seen = record.seen_ips.iter();
         port.seen_ips = seen.map(|&(vlan, address, ip)| SeenIp { vlan, address, ip }).collect();
+        let network = record.network.as_ref().and_then(|text| text.parse().ok());
+        if let Some(network) = network {
+            self.identity.choose_network(&port.spec.name, network);
+        }
         port.stations = Stations::of_record(&record.stations);
         if let Some(tap) = &record.tap {
             port.tap = TapState::resume(tap, fds)?;

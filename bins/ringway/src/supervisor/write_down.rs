@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Context;
+use ringway_nat::Prefix4;
 use ringway_switch::PortId;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -111,13 +112,24 @@ impl Supervisor {
         whole.journal = Some(fds.put(self.journal.file().as_fd()));
         whole.journal_layout = Some(Watched::LAYOUT);
         let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving());
-        whole.ports = ports.map(|(id, port)| port_record(id.0, port, fds)).collect();
+        whole.ports = ports
+            .map(|(id, port)| {
+                let network = self.identity.network_of(&port.spec.name);
+                port_record(id.0, port, network, fds)
+            })
+            .collect();
         Ok(whole)
     }
 }
 
-fn port_record<'a>(id: u16, port: &'a Port, fds: &mut Fds<'a>) -> PortRecord {
+fn port_record<'a>(
+    id: u16,
+    port: &'a Port,
+    network: Option<Prefix4>,
+    fds: &mut Fds<'a>,
+) -> PortRecord {
     let mut record = PortRecord::new(id, &port.spec, port.from_file.as_ref());
+    record.network = network.map(|network| network.to_string());
     (record.failure, record.is_served) = (port.failure.clone(), port.is_served);
     record.replayed = port.replayed;
     record.seen_ips = port.seen_ips.iter().map(|seen| (seen.vlan, seen.address, seen.ip)).collect();

@@ -197,11 +197,11 @@ impl NatSpec {
         self.forwards.iter().filter_map(ForwardSpec::socket)
     }
 
-    /// The same with everything said that depends on the machine: the networks, with `local6` if no
-    /// IPv6 network is given, and the resolvers, whose interfaces have numbers.
+    /// The same with everything said that depends on the machine: the networks, with `local4` and
+    /// `local6` if none are given, and the resolvers, whose interfaces have numbers.
     pub fn told(
         &self,
-        local6: Prefix6,
+        (local4, local6): (Option<Prefix4>, Prefix6),
         resolvers: impl FnOnce() -> Vec<Resolver>,
         number: impl Fn(&str) -> Option<u32>,
     ) -> Self {
@@ -209,6 +209,10 @@ impl NatSpec {
         if self.range.is_empty() {
             told.prefix6 = Some(local6);
             told.range = vec![format!("{}/64", local6.network())];
+        }
+        if let Some(local4) = local4.filter(|_| self.prefix4.is_none()) {
+            told.prefix4 = Some(local4);
+            told.range.insert(0, local4.to_string());
         }
         let known = match &self.dns {
             Dns::Host => resolvers(),

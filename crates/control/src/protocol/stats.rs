@@ -211,6 +211,9 @@ pub struct HistogramStats {
 /// What a router does for its guests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatStats {
+    /// The guests' networks.
+    #[serde(default)]
+    pub networks: Vec<String>,
     /// Flows by the port that the guest is behind; ports without any are left out.
     pub flows: BTreeMap<String, u64>,
     /// Leased addresses, by the port that the guest is behind.

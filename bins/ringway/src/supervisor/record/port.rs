@@ -29,6 +29,9 @@ pub(in crate::supervisor) struct PortRecord {
     /// What a router knows of its stations.
     #[serde(default)]
     pub(in crate::supervisor) stations: Vec<Recorded>,
+    /// The IPv4 network of a router that is given none.
+    #[serde(default)]
+    pub(in crate::supervisor) network: Option<String>,
     pub(in crate::supervisor) vm: Option<VmRecord>,
     pub(in crate::supervisor) tap: Option<TapRecord>,
     /// Unix sockets that lead into guests.
@@ -96,6 +99,7 @@ impl PortRecord {
             replayed: 0,
             seen_ips: vec![],
             stations: vec![],
+            network: None,
             vm: None,
             tap: None,
             sockets: vec![],
