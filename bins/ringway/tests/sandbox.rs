@@ -39,7 +39,13 @@ fn files_and_processes_are_out_of_reach_without_the_filter_too() {
     if !sandbox.contains("seccomp, landlock") || sandbox.contains("in part") {
         return println!("skipped: this kernel has less: {sandbox}");
     }
-    for (what, why) in [("open", "Permission denied"), ("kill", "not permitted")] {
+    let gone = "No such file";
+    let mut refused = vec![("kill", "not permitted")];
+    match sandbox.contains("an empty root") {
+        true => refused.extend(["open", "stat", "statx", "readlink"].map(|what| (what, gone))),
+        false => refused.push(("open", "Permission denied")),
+    }
+    for (what, why) in refused {
         let output = attempt(&[what, "--unfiltered"]);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(why), "{what}: {text}");
@@ -101,6 +107,32 @@ fn said(pid: rustix::process::Pid, file: &str, key: &str) -> String {
 
 fn number(text: &str, radix: u32) -> u64 {
     u64::from_str_radix(text, radix).expect("a number")
+}
+
+/// Where users may make namespaces, also without root.
+#[test]
+fn the_data_plane_has_an_empty_root_and_no_network_unless_it_has_a_router() {
+    let tried = Command::new("unshare").args(["--user", "--mount", "--net", "true"]).status();
+    if !tried.is_ok_and(|status| status.success()) {
+        return println!("skipped: no namespaces here");
+    }
+    let own = |pid: rustix::process::Pid, kind: &str| {
+        fs::read_link(format!("/proc/{}/ns/{kind}", pid.as_raw_nonzero())).expect("it runs")
+    };
+    for (port, has_network) in [("a=vm:a.sock", false), ("a=nat:", true)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ringway = Ringway::run(directory.path(), &["--port", port, "--sandbox", "on"]);
+        let (supervisor, plane) = (ringway.pid(), ringway.data_plane());
+        let root = format!("/proc/{}/root", plane.as_raw_nonzero());
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(fs::read_dir(root).expect("it runs").count(), 0);
+            assert_ne!(own(supervisor, "mnt"), own(plane, "mnt"));
+            assert_eq!(own(supervisor, "net") == own(plane, "net"), has_network, "{port}");
+        }
+        let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+        let sandbox = stats["data_plane"]["sandbox"].as_str().expect("a text");
+        assert!(sandbox.contains(", an empty root"), "{sandbox}");
+    }
 }
 
 /// No program that it could start would have any either.

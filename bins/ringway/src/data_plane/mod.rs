@@ -18,6 +18,7 @@ mod kicks;
 mod learned;
 mod link;
 mod mirrors;
+mod namespaces;
 mod nat_port;
 mod orders;
 mod ports;

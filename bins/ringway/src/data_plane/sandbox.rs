@@ -1,5 +1,6 @@
 //! What a data plane gives up before it reads anything that a guest or a front-end wrote: its user,
-//! all capabilities, and every file (Landlock); system calls follow in `filter.rs`. See ADR 30.
+//! all capabilities, and every file (an empty root, Landlock); system calls follow in `filter.rs`.
+//! See ADR 30.
 //!
 //! Order: this is what each thread has of its own, and so comes before there is a second one; the
 //! filter of system calls is for all threads, and comes last.
@@ -20,6 +21,8 @@ use rustix::thread::{
     set_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
 };
 
+use super::namespaces;
+
 /// The user that a data plane is that root started, if there is one of that name; otherwise the one
 /// that owns nothing by custom.
 pub const USER: &str = "ringway-data";
@@ -29,6 +32,7 @@ const OWNER_OF_NOTHING: u32 = 65_534;
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     landlock: &'static str,
+    has_empty_root: bool,
     user: Option<u32>,
 }
 
@@ -43,18 +47,22 @@ impl Sandbox {
         // Another user has not the right to do so any more.
         empty_bounding_set().context("the bounding set")?;
         let user = change_user().context("another user")?;
+        let has_empty_root = namespaces::enter(routers);
+        // In a new user namespace all are there again.
+        empty_bounding_set().context("the bounding set")?;
         give_up_capabilities().context("capabilities")?;
         // A program that is started, and a change of user, undo it.
         set_dumpable_behavior(DumpableBehavior::NotDumpable).context("no core dumps")?;
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
             .context("no core dumps")?;
-        Ok(Self { landlock: give_up_files(routers).context("Landlock")?, user })
+        Ok(Self { landlock: give_up_files(routers).context("Landlock")?, has_empty_root, user })
     }
 
     /// For statistics.
     pub fn text(&self) -> String {
         let user = self.user.map_or_else(String::new, |user| format!(", user {user}"));
-        format!("no capabilities, seccomp, {}{user}", self.landlock)
+        let root = if self.has_empty_root { ", an empty root" } else { "" };
+        format!("no capabilities, seccomp, {}{root}{user}", self.landlock)
     }
 }
 
