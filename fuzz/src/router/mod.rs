@@ -99,6 +99,7 @@ impl Router {
             5 => Event::Room(u32::from(which)),
             6 => Event::Sent(u32::from(which)),
             7 => Event::Report { from: None, problem: Problem::TooBig(576 + u16::from(which)) },
+            8 => Event::HungUp,
             _ => Event::Readable,
         };
         if event == Event::Readable
@@ -157,7 +158,6 @@ impl Router {
             }
             Action::AskEnd { flow } => {
                 assert!(self.sockets.contains_key(&flow.to_u64()), "{open}");
-                return Some((flow, Event::HungUp));
             }
             Action::Close { flow, .. } => {
                 assert!(self.sockets.remove(&flow.to_u64()).is_some(), "{open}");
