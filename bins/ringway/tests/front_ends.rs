@@ -241,6 +241,28 @@ fn queues_whose_base_was_only_asked_for_go_on_when_the_guest_kicks() {
     }
 }
 
+/// As QEMU's monitor does it: a front-end that tells the device's status would have told of a stop.
+#[test]
+fn queues_of_a_running_device_go_on_without_a_kick() {
+    let (_directory, ringway, mut guest, other) = guests();
+    guest.must(SET_STATUS, &15_u64.to_le_bytes());
+    other.send(3);
+    guest.wait_used(0, 3);
+    assert_eq!(guest.base(0), 3);
+    wait_for("the receiveq", || {
+        other.send(1);
+        sleep(Duration::from_millis(20));
+        (guest.used(0) > 3).then_some(())
+    });
+    ringway.assert_logged("run again: the front-end has only asked where they stand");
+    // One that is stopped stays so.
+    guest.must(SET_STATUS, &0_u64.to_le_bytes());
+    let stood = guest.base(0);
+    other.send(1);
+    sleep(WATCHED);
+    assert_eq!(u64::from(guest.used(0)), stood);
+}
+
 /// QEMU 7.2 stops a device in this order.
 #[test]
 fn positions_are_told_behind_a_device_status_of_0() {
