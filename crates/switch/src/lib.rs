@@ -44,7 +44,9 @@ pub use ip_table::{IPS_PER_PORT_MAX, SeenIp};
 pub use mac_table::{AddressNews, AddressPage, KnownAddress, Learned};
 pub use mac_table::{MACS_MAX, MACS_PER_PORT_MAX, PROBES_MAX};
 pub use notes::{Notes, Step};
-pub use policy::{BURST_DEFAULT_US, LOCKED_IPS_MAX, PolicyError, PortPolicy, RateLimit};
+pub use policy::{
+    BURST_DEFAULT_US, BURST_DROPPED_US, LOCKED_IPS_MAX, PolicyError, PortPolicy, RateLimit,
+};
 pub use policy::{STATIC_MACS_MAX, WhenFull};
 pub use port::{PORTS_MAX, PortError, PortId};
 pub use shared::Shared;

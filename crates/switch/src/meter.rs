@@ -142,6 +142,7 @@ pub(crate) struct PortMeters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{PortPolicy, WhenFull};
 
     const MS: u64 = 1_000_000;
 
@@ -180,6 +181,42 @@ mod tests {
         let count = passed(fast, 64, 10 * MS);
         let exact = 2 * 10 * MS * 100 / (64 * 8);
         assert!(count.abs_diff(exact) < exact / 50, "{count} of {exact}");
+    }
+
+    /// A sender that offers packets as fast as they go, and is silent for 200 ms when the last ones
+    /// are lost, as TCP is.
+    fn share_of_tcp(policy: &PortPolicy) -> u64 {
+        const SILENCE_NS: u64 = 200 * MS;
+        let (pace, meter) = (Pace::new(&policy.limit_to_guest()), Meter::default());
+        let (start, time_ns, len) = (77 * NS_PER_S, 4 * NS_PER_S, 1514);
+        // 4 Gbit/s.
+        let (mut now_ns, mut bytes, step_ns) = (start, 0, 3000);
+        while now_ns < start + time_ns {
+            match meter.check(&pace, now_ns) {
+                Ok(()) => {
+                    meter.charge(&pace, len, now_ns);
+                    (bytes, now_ns) = (bytes + u64::from(len), now_ns + step_ns);
+                }
+                Err(_) => now_ns += SILENCE_NS,
+            }
+        }
+        let rate = policy.rate_to_guest.bits_per_second;
+        bytes * 8 * 100 / (rate * time_ns / NS_PER_S)
+    }
+
+    #[test]
+    fn a_connection_whose_packets_are_dropped_gets_most_of_its_rate() {
+        for bits_per_second in [10_000_000, 50_000_000, 200_000_000] {
+            let mut shares = [1000, 10_000, 50_000, 0, 500_000].map(|burst_us| {
+                let rate_to_guest = RateLimit { bits_per_second, burst_us, packets_per_second: 0 };
+                let when_full = WhenFull::Drop;
+                share_of_tcp(&PortPolicy { rate_to_guest, when_full, ..PortPolicy::default() })
+            });
+            assert!(shares[3] >= 80, "{bits_per_second}: {shares:?} %");
+            let given = shares;
+            shares.sort_unstable();
+            assert_eq!(given, shares, "a larger burst is never less");
+        }
     }
 
     #[test]

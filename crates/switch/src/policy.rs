@@ -21,12 +21,16 @@ pub struct RateLimit {
     /// Packets per second.
     pub packets_per_second: u64,
     /// How far ahead of the rate a port may get after a pause, in microseconds of full rate; 0:
-    /// [`BURST_DEFAULT_US`]. One packet always fits.
+    /// [`BURST_DEFAULT_US`], or [`BURST_DROPPED_US`]. One packet always fits.
     pub burst_us: u32,
 }
 
 /// The burst of a rate limit that names none, in microseconds.
 pub const BURST_DEFAULT_US: u32 = 10_000;
+
+/// The same of a limit to a guest whose packets are dropped: a TCP connection that has lost the end
+/// of what it sent is silent for 200 ms (RFC 6298, as Linux has it), and has to have them back.
+pub const BURST_DROPPED_US: u32 = 250_000;
 
 /// What becomes of a packet for a port that has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,6 +74,15 @@ pub struct PortPolicy {
 }
 
 impl PortPolicy {
+    /// The limit towards the guest with the burst that it has.
+    pub(crate) fn limit_to_guest(&self) -> RateLimit {
+        let limit = self.rate_to_guest;
+        match (self.when_full, limit.burst_us) {
+            (WhenFull::Drop, 0) => RateLimit { burst_us: BURST_DROPPED_US, ..limit },
+            _ => limit,
+        }
+    }
+
     /// Whether the policy is one that a switch can follow.
     ///
     /// # Errors

@@ -271,7 +271,7 @@ impl Switch {
         self.noting.set(port, policy.notes_ips);
         self.notes_ips = !self.noting.is_empty();
         self.rules[port.index()] = Rules {
-            to_guest: Pace::new(&policy.rate_to_guest),
+            to_guest: Pace::new(&policy.limit_to_guest()),
             from_guest: Pace::new(&policy.rate_from_guest),
             storm: Pace::storm(policy.storm_packets_per_second),
             policy,

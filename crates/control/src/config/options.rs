@@ -113,7 +113,8 @@ pub const OPTIONS: &[PortOption] = &[
         "microseconds",
         "10000",
         Rule::Number(Number::BurstToGuest),
-        "how far ahead of these rates it may get after a pause",
+        "how far ahead of these rates it may get after a pause; with `when_full=drop` 250000 \
+         unless told otherwise: TCP pauses for 200 ms where its last packets are dropped",
     ),
     number(
         "rate_from_guest",
