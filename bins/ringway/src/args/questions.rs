@@ -173,9 +173,10 @@ pub struct TraceArgs {
 pub const FILTER_HELP: &str = "\
 Filters are a part of those of tcpdump (pcap-filter(7)):
   [src|dst] host ADDRESS     [src|dst] net NETWORK/BITS     [tcp|udp] [src|dst] port NUMBER
-  ether [src|dst] host MAC   ether proto TYPE               proto PROTOCOL
-  vlan [NUMBER]   broadcast   multicast   ip  ip6  arp  rarp  tcp  udp  icmp  icmp6  igmp  sctp
-with and, or, not and parentheses. Tests see through VLAN tags.
+  ether [src|dst] host MAC   ether proto TYPE               [tcp|udp] [src|dst] portrange 80-90
+  proto PROTOCOL   vlan [NUMBER]   less BYTES   greater BYTES   tcp syn (fin rst psh ack urg)
+  broadcast   multicast   ip multicast   ip  ip6  arp  rarp  tcp  udp  icmp  icmp6  igmp  sctp
+with and, or, not and parentheses; dst port 80 or 443. Tests see through VLAN tags.
 
   ringway capture vm0 vm0.pcapng --filter 'host 10.0.2.15 and not tcp port 22'
   ringway capture vm0 | tcpdump -nr -";

@@ -17,12 +17,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use ringway_host::{CaptureReader, CaptureRecord};
 
 use crate::args::CaptureArgs;
 use crate::config::SpecError;
 use crate::control::CaptureQuestion;
+use crate::port_command::{names, ports};
 use crate::signals::catch_signals;
 use crate::{outcome, units};
 use asked::{Asked, first_ready};
@@ -59,9 +60,17 @@ pub fn capture(args: &CaptureArgs) -> Result<anyhow::Result<()>, Vec<SpecError>>
 }
 
 fn run(args: &CaptureArgs, question: CaptureQuestion) -> anyhow::Result<()> {
+    let control = args.control_or_default();
+    let typed = args.file.to_str().unwrap_or_default();
+    if typed != "-"
+        && let Ok(listed) = ports(&control)
+    {
+        let is_port = names(&listed).any(|name| name == typed);
+        ensure!(!is_port, "{typed} is a port, not a file: for a file of that name write ./{typed}");
+    }
     let output = Output::open(&args.file)?;
     let signals = catch_signals()?;
-    let asked = Asked { control: args.control_or_default(), question };
+    let asked = Asked { control, question };
     let (reply, reader, plane) = asked.begin()?;
     output.empty()?;
     let blocks = Blocks::new(&asked.question, &reply.description)?;

@@ -271,7 +271,9 @@ mod tests {
             ("type=0x88cc", "ether proto 0x88cc"),
         ] {
             let packet = packet(typed);
-            assert!(Filter::parse(filter).expect(filter).passes(&packet), "{typed}: {packet:?}");
+            let len = u32::try_from(packet.len()).expect("a packet");
+            let filter = Filter::parse(filter).expect(filter);
+            assert!(filter.passes(&packet, len), "{typed}: {packet:?}");
             assert_eq!(packet[6..12], MacAddress::local(1).0);
         }
     }

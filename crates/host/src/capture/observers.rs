@@ -194,5 +194,5 @@ impl Observers {
 fn passes(filter: &Filter, packet: &Packet<'_>) -> bool {
     let mut head = [0; PEEK_LEN];
     let len = packet.copy_out(&mut head);
-    filter.passes(&head[..len])
+    filter.passes(&head[..len], packet.len)
 }

@@ -9,6 +9,7 @@ use crate::ipv6;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
+const TCP_FLAGS_AT: usize = 13;
 const IPV4_HEADER_LEN_MIN: usize = 20;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
 /// The sender's address in ARP for Ethernet and IPv4 (RFC 826), and the target's.
@@ -23,13 +24,16 @@ pub(super) struct Facts<'a> {
     protocol: Option<u8>,
     /// Of TCP or UDP: source and destination.
     ports: Option<[u16; 2]>,
+    tcp_flags: u8,
+    /// Of the whole packet, in bytes.
+    len: u32,
 }
 
 impl<'a> Facts<'a> {
     /// `None`: it is shorter than an Ethernet header.
-    pub fn of(head: &'a [u8]) -> Option<Self> {
+    pub fn of(head: &'a [u8], len: u32) -> Option<Self> {
         let frame = Frame::parse(head)?;
-        let mut facts = Self { frame, ips: None, protocol: None, ports: None };
+        let mut facts = Self { frame, ips: None, protocol: None, ports: None, tcp_flags: 0, len };
         match frame.ethertype {
             Some(ARP | RARP) => facts.ips = arp_ips(frame.payload),
             Some(IPV4) => facts.look_at_ipv4(frame.payload),
@@ -70,6 +74,9 @@ impl<'a> Facts<'a> {
         if matches!(self.protocol, Some(TCP | UDP)) {
             self.ports = word(transport, 0).zip(word(transport, 2)).map(|(from, to)| [from, to]);
         }
+        if self.protocol == Some(TCP) {
+            self.tcp_flags = transport.get(TCP_FLAGS_AT).copied().unwrap_or(0);
+        }
     }
 
     pub fn holds(&self, test: &Test) -> bool {
@@ -78,10 +85,15 @@ impl<'a> Facts<'a> {
             Test::Net(side, net, prefix) => {
                 self.ips.is_some_and(|ips| any(side, ips, |ip| is_within(ip, net, prefix)))
             }
-            Test::Port(side, protocol, port) => {
+            Test::Port(side, protocol, first, last) => {
                 (protocol.is_none() || protocol == self.protocol)
-                    && self.ports.is_some_and(|ports| any(side, ports, |it| it == port))
+                    && self
+                        .ports
+                        .is_some_and(|ports| any(side, ports, |it| (first..=last).contains(&it)))
             }
+            Test::TcpFlags(flags) => self.tcp_flags & flags != 0,
+            Test::Less(len) => self.len <= len,
+            Test::Greater(len) => self.len >= len,
             Test::Ether(side, mac) => any(side, [source, destination], |it| it == mac),
             Test::EtherType(wanted) => ethertype == Some(wanted),
             Test::Protocol(wanted) => self.protocol == Some(wanted),
@@ -89,6 +101,7 @@ impl<'a> Facts<'a> {
             Test::Vlan(wanted) => wanted == self.frame.vlan(),
             Test::Broadcast => destination == ringway_net::MacAddress::BROADCAST,
             Test::Multicast => destination.is_multicast(),
+            Test::IpMulticast => self.ips.is_some_and(|[_, to]| to.is_multicast()),
         }
     }
 }

@@ -37,8 +37,13 @@ enum Side {
 enum Test {
     /// An IP address whose first bits are these.
     Net(Side, IpAddr, u8),
-    /// A port of TCP or UDP, or of one of them.
-    Port(Side, Option<u8>, u16),
+    /// A port of TCP or UDP, or of one of them, from the first to the last.
+    Port(Side, Option<u8>, u16, u16),
+    /// One of these flags of TCP.
+    TcpFlags(u8),
+    /// The packet has so many bytes at most, or at least.
+    Less(u32),
+    Greater(u32),
     Ether(Side, MacAddress),
     EtherType(u16),
     /// The protocol that IP carries.
@@ -47,6 +52,8 @@ enum Test {
     Vlan(Option<VlanId>),
     Broadcast,
     Multicast,
+    /// The IP address that it is for is one of a group.
+    IpMulticast,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,10 +96,10 @@ impl Filter {
         Ok(Self { steps: parse::steps(text)? })
     }
 
-    /// Whether a packet passes. `head`: a copy of its first [`PEEK_LEN`](crate::PEEK_LEN) bytes, or
-    /// of all.
-    pub fn passes(&self, head: &[u8]) -> bool {
-        let Some(facts) = Facts::of(head) else { return false };
+    /// Whether a packet of that length passes. `head`: a copy of its first
+    /// [`PEEK_LEN`](crate::PEEK_LEN) bytes, or of all.
+    pub fn passes(&self, head: &[u8], len: u32) -> bool {
+        let Some(facts) = Facts::of(head, len) else { return false };
         // One bit for each thing that was pushed: there are at most as many as steps.
         let mut stack: u64 = 0;
         for step in &self.steps {
@@ -142,7 +149,8 @@ mod tests {
     }
 
     fn passes(filter: &str, packet: &[u8]) -> bool {
-        Filter::parse(filter).unwrap_or_else(|why| panic!("{filter}: {why}")).passes(packet)
+        let len = u32::try_from(packet.len()).expect("a packet");
+        Filter::parse(filter).unwrap_or_else(|why| panic!("{filter}: {why}")).passes(packet, len)
     }
 
     #[test]
@@ -196,6 +204,40 @@ mod tests {
     }
 
     #[test]
+    fn ranges_lengths_groups_and_flags_are_tests() {
+        let syn_ack = || {
+            let mut bytes = ethernet(&[0x0800], &ipv4(6, 0));
+            bytes[14 + 20 + 13] = 0x12;
+            bytes
+        };
+        let mut group = ethernet(&[0x0800], &ipv4(17, 0));
+        group[30..34].copy_from_slice(&[224, 0, 0, 251]);
+        for (filter, expected) in [
+            ("portrange 50-60", [true, true]),
+            ("dst portrange 54-60", [false, false]),
+            ("tcp src portrange 1000-1000", [true, false]),
+            ("dst port 52 or 53", [true, true]),
+            ("dst port 80 or 443", [false, false]),
+            ("src port 53 or 1000 and tcp", [true, false]),
+            ("tcp dst port 53 or 80", [true, false]),
+            ("host 10.0.0.9 or 10.0.0.1", [true, true]),
+            ("src host 10.0.0.9 or 10.0.1.2", [false, false]),
+            ("port 53 or host 10.0.0.9 or 10.9.9.9", [true, true]),
+            ("less 54", [true, true]),
+            ("less 53 or greater 55", [false, false]),
+            ("greater 54", [true, true]),
+            ("ip multicast", [false, true]),
+            ("ip6 multicast", [false, false]),
+            ("tcp syn", [true, false]),
+            ("tcp syn and tcp ack", [true, false]),
+            ("tcp rst", [false, false]),
+        ] {
+            let both = [passes(filter, &syn_ack()), passes(filter, &group)];
+            assert_eq!(both, expected, "{filter}");
+        }
+    }
+
+    #[test]
     fn fragments_and_cut_packets_have_no_ports() {
         let later = ethernet(&[0x0800], &ipv4(17, 8));
         assert!(passes("udp", &later) && !passes("port 53", &later));
@@ -218,6 +260,9 @@ mod tests {
             ("net 10.0.0.0/33", 5, "no network"),
             ("net 10.0.0.1/24", 5, "has bits behind its prefix"),
             ("port http", 6, "no port"),
+            ("portrange 9-1", 11, "no range of ports"),
+            ("less", 5, "no length"),
+            ("tcp or 443", 8, "\"443\" is no word of a filter"),
             ("tcp port 70000", 10, "no port"),
             ("ether host 1", 12, "no MAC address"),
             ("vlan 4095", 6, "no VLAN"),

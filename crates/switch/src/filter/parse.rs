@@ -10,8 +10,12 @@ use super::{FilterError, STEPS_MAX, Side, Step, Test};
 use crate::VlanId;
 use crate::frame::{ARP, IPV4, IPV6, RARP};
 
-const WORDS: &str = "use host, net, port, src, dst, ether, vlan, proto, ip, ip6, arp, tcp, udp, \
-                     icmp, icmp6, broadcast, multicast, not and parentheses";
+const WORDS: &str = "use host, net, port, portrange, src, dst, ether, vlan, proto, ip, ip6, arp, \
+                     tcp, udp, icmp, icmp6, broadcast, multicast, less, greater, not and \
+                     parentheses";
+
+/// Flags of TCP, from the lowest bit of its header's byte (RFC 9293).
+const TCP_FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
 
 /// Protocols by the names that filters have for them (IANA).
 const PROTOCOLS: [(&str, u8); 8] = [
@@ -32,7 +36,8 @@ const ETHERTYPES: [(&str, u16); 4] = [("ip", IPV4), ("ip6", IPV6), ("arp", ARP),
 /// # Errors
 /// The first mistake.
 pub(super) fn steps(text: &str) -> Result<Vec<Step>, FilterError> {
-    let mut parser = Parser { words: words(text), at: 0, end: text.chars().count() + 1 };
+    let end = text.chars().count() + 1;
+    let mut parser = Parser { words: words(text), at: 0, end, last: None };
     let mut steps = Steps(Vec::new());
     parser.expression(&mut steps, 0)?;
     match parser.next() {
@@ -89,6 +94,17 @@ struct Parser<'a> {
     at: usize,
     /// The column behind the text.
     end: usize,
+    /// The last test was of that kind: a value alone, behind and or or, is of the same.
+    last: Option<Kind>,
+}
+
+/// Tests that have a value.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Host(Side),
+    Net(Side),
+    Port(Side, Option<u8>),
+    PortRange(Side, Option<u8>),
 }
 
 impl<'a> Parser<'a> {
@@ -155,11 +171,20 @@ impl<'a> Parser<'a> {
             return Err(FilterError { column: self.end, wrong });
         };
         let mut push = |test| steps.push(column, Step::Test(test));
+        if let Some(kind) = self.last
+            && word.starts_with(|letter: char| letter.is_ascii_digit())
+        {
+            self.at -= 1;
+            return push(self.of_kind(kind)?);
+        }
+        self.last = None;
         match word {
-            "host" | "net" | "port" | "src" | "dst" => {
+            "host" | "net" | "port" | "portrange" | "src" | "dst" => {
                 self.at -= 1;
                 push(self.address(None)?)
             }
+            "less" => push(Test::Less(self.length()?)),
+            "greater" => push(Test::Greater(self.length()?)),
             "ether" => push(self.ether()?),
             "vlan" => {
                 let is_number =
@@ -190,6 +215,10 @@ impl<'a> Parser<'a> {
                     Test::Protocol(self.protocol()?)
                 }
                 Some("host" | "net" | "src" | "dst") => self.address(None)?,
+                Some("multicast") if matches!(*ethertype, IPV4 | IPV6) => {
+                    self.at += 1;
+                    Test::IpMulticast
+                }
                 _ => return Ok(()),
             };
             steps.push(column, Step::Test(more))?;
@@ -200,8 +229,13 @@ impl<'a> Parser<'a> {
             return Err(FilterError { column, wrong });
         };
         let test = match self.peek() {
-            Some("port" | "src" | "dst") if matches!(word, "tcp" | "udp") => {
+            Some("port" | "portrange" | "src" | "dst") if matches!(word, "tcp" | "udp") => {
                 self.address(Some(*protocol))?
+            }
+            Some(flag) if word == "tcp" && TCP_FLAGS.contains(&flag) => {
+                self.at += 1;
+                let bit = TCP_FLAGS.iter().position(|name| *name == flag);
+                Test::TcpFlags(bit.map_or(0, |at| 1 << at))
             }
             _ => Test::Protocol(*protocol),
         };
@@ -222,25 +256,55 @@ impl<'a> Parser<'a> {
     fn address(&mut self, protocol: Option<u8>) -> Result<Test, FilterError> {
         let side = self.side();
         if self.takes("port") {
-            let port = self.value("no port: write a number up to 65535", |it| it.parse().ok())?;
-            return Ok(Test::Port(side, protocol, port));
+            return self.of_kind(Kind::Port(side, protocol));
+        }
+        if self.takes("portrange") {
+            return self.of_kind(Kind::PortRange(side, protocol));
         }
         if protocol.is_some() {
             let wrong = "port is to be here".into();
             return Err(FilterError { column: self.column(), wrong });
         }
         if self.takes("net") {
-            return self.net(side);
+            return self.of_kind(Kind::Net(side));
         }
         let is_address =
             self.peek().is_some_and(|it| it.starts_with(|a: char| a.is_ascii_hexdigit()));
         if self.takes("host") || side != Side::Either && is_address {
-            let wrong = "no IP address: write IPv4 or IPv6, such as 192.0.2.1";
-            let ip: IpAddr = self.value(wrong, |word| word.parse().ok())?;
-            return Ok(Test::Net(side, ip, bits(ip)));
+            return self.of_kind(Kind::Host(side));
         }
         let wrong = "host, net, port or an address is to be here".into();
         Err(FilterError { column: self.column(), wrong })
+    }
+
+    /// A test of that kind with the value that comes next.
+    fn of_kind(&mut self, kind: Kind) -> Result<Test, FilterError> {
+        self.last = Some(kind);
+        match kind {
+            Kind::Net(side) => self.net(side),
+            Kind::Host(side) => {
+                let wrong = "no IP address: write IPv4 or IPv6, such as 192.0.2.1";
+                let ip: IpAddr = self.value(wrong, |word| word.parse().ok())?;
+                Ok(Test::Net(side, ip, bits(ip)))
+            }
+            Kind::Port(side, protocol) => {
+                let wrong = "no port: write a number up to 65535";
+                let port = self.value(wrong, |it| it.parse().ok())?;
+                Ok(Test::Port(side, protocol, port, port))
+            }
+            Kind::PortRange(side, protocol) => {
+                let (first, last) = self.value("no range of ports: write 80-90", |it| {
+                    let (first, last) = it.split_once('-')?;
+                    let (first, last) = (first.parse::<u16>().ok()?, last.parse().ok()?);
+                    (first <= last).then_some((first, last))
+                })?;
+                Ok(Test::Port(side, protocol, first, last))
+            }
+        }
+    }
+
+    fn length(&mut self) -> Result<u32, FilterError> {
+        self.value("no length: write a number of bytes", |word| word.parse().ok())
     }
 
     fn net(&mut self, side: Side) -> Result<Test, FilterError> {
