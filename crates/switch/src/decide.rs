@@ -179,8 +179,8 @@ impl Switch {
         if !is_here || self.uplinks.contains(from) || self.noting.contains(from) {
             return;
         }
-        if let Some(ip) = own_ip(frame)
-            && self.shared.ips.note(from, (vlan, frame.source), ip, now_ms)
+        if let Some(own) = own_ip(frame)
+            && self.shared.ips.note(from, (vlan, frame.source), own, now_ms)
         {
             self.shared.macs.note_change();
         }

@@ -4,11 +4,12 @@
 //! nothing else makes room. One worker at a time notes something at a port: another one goes on
 //! without, and the guest will say it again.
 //!
-//! An address that several ports use belongs to the one that used it first, for as long as that
-//! uses it every [`CONTESTED_MS`].
+//! An address that several ports use belongs to the one that announced it last (gratuitous ARP), or
+//! else to the one that used it first, for as long as that uses it every [`CONTESTED_MS`].
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::hint::spin_loop;
 use core::net::{IpAddr, Ipv6Addr};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -17,6 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use ringway_net::MacAddress;
 
 use crate::copy::Copied;
+use crate::own_ip::OwnIp;
 use crate::{AGE_MAX_MS, PORTS_MAX, PortId, VlanId};
 
 /// Addresses of one port that are noted.
@@ -25,6 +27,9 @@ pub const IPS_PER_PORT_MAX: usize = 16;
 /// After that time without a sign of its first user an address goes to another one. Hosts ask for
 /// what they use about as often.
 const CONTESTED_MS: u64 = 30_000;
+
+/// So often an announcement of one station counts as one.
+const ANNOUNCED_EVERY_MS: u64 = 1000;
 
 /// The address in a station is above the VLAN.
 const VLAN_BITS: u32 = 16;
@@ -50,6 +55,8 @@ struct Seen {
     station: u64,
     first_ms: u64,
     last_ms: u64,
+    /// When it was last announced; 0: never.
+    announced_ms: u64,
 }
 
 impl Seen {
@@ -69,6 +76,7 @@ struct Place {
     station: AtomicU64,
     first_ms: AtomicU64,
     last_ms: AtomicU64,
+    announced_ms: AtomicU64,
 }
 
 impl Place {
@@ -79,6 +87,7 @@ impl Place {
             station: self.station.load(Relaxed),
             first_ms: self.first_ms.load(Relaxed),
             last_ms: self.last_ms.load(Relaxed),
+            announced_ms: self.announced_ms.load(Relaxed),
         }
     }
 
@@ -90,6 +99,7 @@ impl Place {
         self.station.store(seen.station, Relaxed);
         self.first_ms.store(seen.first_ms, Relaxed);
         self.last_ms.store(seen.last_ms, Relaxed);
+        self.announced_ms.store(seen.announced_ms, Relaxed);
     }
 }
 
@@ -136,12 +146,12 @@ impl IpTable {
         Self((0..PORTS_MAX).map(|_| Places::default()).collect())
     }
 
-    /// A station uses this address; `true`: that is new.
+    /// A station uses this address, or announces it; `true`: that is new.
     pub fn note(
         &self,
         port: PortId,
         (vlan, address): (VlanId, MacAddress),
-        ip: IpAddr,
+        OwnIp { ip, is_announced }: OwnIp,
         now_ms: u64,
     ) -> bool {
         let Some(places) = self.0[port.index()].try_use() else { return false };
@@ -159,8 +169,12 @@ impl IpTable {
         let before = place.get();
         let is_known = own.is_some() && before.is_there(now_ms);
         let first_ms = if is_known { before.first_ms } else { now_ms };
-        place.set(Seen { ip, station, first_ms, last_ms: now_ms });
-        !is_known || before.station != station
+        let announced = if is_known { before.announced_ms } else { 0 };
+        let is_late = announced == 0 || now_ms.saturating_sub(announced) >= ANNOUNCED_EVERY_MS;
+        let is_news = is_announced && is_late;
+        let announced_ms = if is_news { now_ms.max(1) } else { announced };
+        place.set(Seen { ip, station, first_ms, last_ms: now_ms, announced_ms });
+        !is_known || before.station != station || is_news
     }
 
     /// What was seen at that port may be seen elsewhere.
@@ -183,7 +197,8 @@ impl IpTable {
         }
         all.sort_unstable_by_key(|(seen, port)| {
             let is_quiet = now_ms.saturating_sub(seen.last_ms) >= CONTESTED_MS;
-            (seen.ip, seen.vlan(), is_quiet, seen.first_ms, port.0)
+            let last_to_announce = Reverse(seen.announced_ms);
+            (seen.ip, seen.vlan(), is_quiet, last_to_announce, seen.first_ms, port.0)
         });
         all.dedup_by_key(|(seen, _)| (seen.ip, seen.vlan()));
         let shown = |(seen, port): (Seen, PortId)| SeenIp {
@@ -218,6 +233,10 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
+    fn uses(ip: IpAddr) -> OwnIp {
+        OwnIp { ip, is_announced: false }
+    }
+
     fn owners(table: &IpTable, now_ms: u64) -> Vec<(PortId, IpAddr)> {
         table.list(now_ms).iter().map(|seen| (seen.port, seen.ip)).collect()
     }
@@ -226,15 +245,15 @@ mod tests {
     fn a_port_has_so_many_places_and_what_is_not_seen_any_more_makes_room() {
         let table = IpTable::new();
         let v6: IpAddr = [0xfd00, 0, 0, 0, 0, 0, 0, 1].into();
-        assert!(table.note(ONE, at(ONE), v6, 0));
+        assert!(table.note(ONE, at(ONE), uses(v6), 0));
         for last in 1..IPS_PER_PORT_MAX {
-            assert!(table.note(ONE, at(ONE), ip(u8::try_from(last).unwrap()), 5));
+            assert!(table.note(ONE, at(ONE), uses(ip(u8::try_from(last).unwrap())), 5));
         }
-        assert!(!table.note(ONE, at(ONE), ip(1), 6), "it is known");
-        assert!(!table.note(ONE, at(ONE), ip(100), 6), "there is no room");
-        assert!(table.note(OTHER, at(OTHER), ip(100), 6), "every port has its own");
+        assert!(!table.note(ONE, at(ONE), uses(ip(1)), 6), "it is known");
+        assert!(!table.note(ONE, at(ONE), uses(ip(100)), 6), "there is no room");
+        assert!(table.note(OTHER, at(OTHER), uses(ip(100)), 6), "every port has its own");
         assert!(owners(&table, 6).contains(&(ONE, v6)));
-        assert!(table.note(ONE, at(ONE), ip(100), AGE_MAX_MS), "the first was forgotten");
+        assert!(table.note(ONE, at(ONE), uses(ip(100)), AGE_MAX_MS), "the first was forgotten");
         assert!(!owners(&table, AGE_MAX_MS).contains(&(ONE, v6)));
         assert_eq!(owners(&table, AGE_MAX_MS + 6), [(ONE, ip(100))], "and then all others");
     }
@@ -242,26 +261,42 @@ mod tests {
     #[test]
     fn an_address_belongs_to_its_first_user_until_that_leaves_or_is_quiet() {
         let table = IpTable::new();
-        table.note(ONE, at(ONE), ip(1), 0);
-        table.note(OTHER, at(OTHER), ip(1), 1000);
+        table.note(ONE, at(ONE), uses(ip(1)), 0);
+        table.note(OTHER, at(OTHER), uses(ip(1)), 1000);
         assert_eq!(owners(&table, 2000), [(ONE, ip(1))]);
-        table.note(OTHER, at(OTHER), ip(1), CONTESTED_MS);
+        table.note(OTHER, at(OTHER), uses(ip(1)), CONTESTED_MS);
         assert_eq!(owners(&table, CONTESTED_MS), [(OTHER, ip(1))], "the first one is quiet");
-        table.note(ONE, at(ONE), ip(1), CONTESTED_MS + 1);
+        table.note(ONE, at(ONE), uses(ip(1)), CONTESTED_MS + 1);
         assert_eq!(owners(&table, CONTESTED_MS + 1), [(ONE, ip(1))], "it is still there");
         table.forget(ONE);
         assert_eq!(owners(&table, CONTESTED_MS + 1), [(OTHER, ip(1))]);
-        table.note(ONE, at(ONE), ip(1), CONTESTED_MS + 2);
+        table.note(ONE, at(ONE), uses(ip(1)), CONTESTED_MS + 2);
         assert_eq!(owners(&table, CONTESTED_MS + 2), [(OTHER, ip(1))], "now it is the second");
         assert_eq!(owners(&table, 3 * CONTESTED_MS), [(OTHER, ip(1))], "both are quiet");
     }
 
     #[test]
+    fn an_address_goes_at_once_to_the_one_that_announces_it() {
+        let table = IpTable::new();
+        let announced = OwnIp { ip: ip(1), is_announced: true };
+        table.note(ONE, at(ONE), announced, 0);
+        assert!(table.note(OTHER, at(OTHER), announced, 100));
+        assert_eq!(owners(&table, 100), [(OTHER, ip(1))]);
+        table.note(ONE, at(ONE), uses(ip(1)), 200);
+        assert_eq!(owners(&table, 200), [(OTHER, ip(1))], "that is only use");
+        assert!(!table.note(OTHER, at(OTHER), announced, 300), "it was told");
+        assert!(table.note(ONE, at(ONE), announced, ANNOUNCED_EVERY_MS + 1));
+        assert_eq!(owners(&table, 2000), [(ONE, ip(1))], "it moves back");
+        table.note(OTHER, at(OTHER), uses(ip(1)), CONTESTED_MS + 2000);
+        assert_eq!(owners(&table, CONTESTED_MS + 2000), [(OTHER, ip(1))], "the last is quiet");
+    }
+
+    #[test]
     fn vlans_are_told_apart_and_a_station_may_be_exchanged() {
         let (table, ten) = (IpTable::new(), VlanId::new(10).unwrap());
-        table.note(ONE, at(ONE), ip(1), 0);
-        assert!(table.note(ONE, (ten, MacAddress::local(9)), ip(1), 0));
-        assert!(table.note(ONE, (ten, MacAddress::local(8)), ip(1), 0));
+        table.note(ONE, at(ONE), uses(ip(1)), 0);
+        assert!(table.note(ONE, (ten, MacAddress::local(9)), uses(ip(1)), 0));
+        assert!(table.note(ONE, (ten, MacAddress::local(8)), uses(ip(1)), 0));
         let list = table.list(0);
         let shown: Vec<_> = list.iter().map(|seen| (seen.vlan, seen.address)).collect();
         assert_eq!(shown, [(0, MacAddress::local(1)), (10, MacAddress::local(8))]);
@@ -271,8 +306,8 @@ mod tests {
     fn a_place_in_use_is_left_alone() {
         let table = IpTable::new();
         let in_use = table.0[ONE.index()].try_use();
-        assert!(!table.note(ONE, at(ONE), ip(1), 0));
+        assert!(!table.note(ONE, at(ONE), uses(ip(1)), 0));
         drop(in_use);
-        assert!(table.note(ONE, at(ONE), ip(1), 0));
+        assert!(table.note(ONE, at(ONE), uses(ip(1)), 0));
     }
 }

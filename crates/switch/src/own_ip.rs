@@ -19,16 +19,39 @@ const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 /// Where options begin, in both.
 const OPTIONS_AT: usize = 24;
+/// Of an advertisement.
+const FLAGS_AT: usize = 4;
+const SOLICITED: u8 = 0x40;
+const OVERRIDE: u8 = 0x20;
 const SOURCE_LINK_ADDRESS: u8 = 1;
 const TARGET_LINK_ADDRESS: u8 = 2;
 
+/// An address that a station says is its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OwnIp {
+    pub ip: IpAddr,
+    /// It tells everybody, unasked: gratuitous ARP, or an advertisement that overrides what others
+    /// know.
+    pub is_announced: bool,
+}
+
 /// The address; `None`: it says nothing of itself, or something else.
-pub(crate) fn own_ip(frame: &Frame<'_>) -> Option<IpAddr> {
-    match frame.ethertype? {
+pub(crate) fn own_ip(frame: &Frame<'_>) -> Option<OwnIp> {
+    let ip = match frame.ethertype? {
         ARP => sender(frame.payload, frame.source).map(IpAddr::V4),
         IPV6 => neighbour(frame.payload, frame.source).map(IpAddr::V6),
         _ => None,
-    }
+    }?;
+    let is_unasked = match ip {
+        IpAddr::V4(ip) => array::<4>(frame.payload, 24) == Some(ip.octets()),
+        IpAddr::V6(_) => frame.payload.get(IPV6_HEADER_LEN..).is_some_and(overrides),
+    };
+    Some(OwnIp { ip, is_announced: is_unasked && frame.destination.is_multicast() })
+}
+
+fn overrides(message: &[u8]) -> bool {
+    let flags = message.get(FLAGS_AT).copied().unwrap_or(0);
+    message.first() == Some(&ADVERTISEMENT) && flags & (SOLICITED | OVERRIDE) == OVERRIDE
 }
 
 fn sender(arp: &[u8], source: MacAddress) -> Option<Ipv4Addr> {
@@ -65,7 +88,32 @@ mod tests {
 
     fn found(ethertype: [u8; 2], payload: &[u8]) -> Option<IpAddr> {
         let bytes = [&[0xff; 6][..], &SOURCE, &ethertype, payload].concat();
-        own_ip(&Frame::parse(&bytes)?)
+        Some(own_ip(&Frame::parse(&bytes)?)?.ip)
+    }
+
+    #[test]
+    fn what_is_told_to_all_unasked_is_an_announcement() {
+        let own = |destination: [u8; 6], ethertype: [u8; 2], payload: &[u8]| {
+            let bytes = [&destination[..], &SOURCE, &ethertype, payload].concat();
+            own_ip(&Frame::parse(&bytes).expect("a frame")).expect("an address").is_announced
+        };
+        let (all, one, arp) = ([0xff; 6], OTHER, [8, 6]);
+        let about = |target: [u8; 4]| {
+            [&ETHERNET_IPV4[..], &[0, 1], &SOURCE, &[10, 0, 0, 1], &[0; 6], &target].concat()
+        };
+        assert!(own(all, arp, &about([10, 0, 0, 1])));
+        assert!(!own(all, arp, &about([10, 0, 0, 2])), "it asks for another one");
+        assert!(!own(one, arp, &about([10, 0, 0, 1])), "it tells one station");
+        let (all, one) = ([0x33, 0x33, 0, 0, 0, 1], OTHER);
+        let tells = |flags: u8| {
+            let mut packet = packet(ADVERTISEMENT, ip(1), ip(2), SOURCE);
+            packet[IPV6_HEADER_LEN + FLAGS_AT] = flags;
+            packet
+        };
+        let six = [0x86, 0xdd];
+        assert!(own(all, six, &tells(OVERRIDE)) && !own(one, six, &tells(OVERRIDE)));
+        assert!(!own(all, six, &tells(0)) && !own(all, six, &tells(OVERRIDE | SOLICITED)));
+        assert!(!own(all, six, &packet(SOLICITATION, ip(1), ip(2), SOURCE)));
     }
 
     fn arp(mac: [u8; 6], ip: [u8; 4]) -> Option<IpAddr> {
