@@ -59,6 +59,7 @@ pub use os::poller::{Events, Interest, PollEvent, Poller};
 pub use os::tries::{try_fork, try_remap, try_signals};
 pub use pace::{Flush, Pace, PaceSnapshot};
 pub use peers::WorkerPeers;
+pub use port::Carrier;
 pub use port::queue_mode::{QueueMode, QueueSnapshot};
 pub use port::waits::WaitCounts;
 pub use tap::calls::{reads_from, writes_from};

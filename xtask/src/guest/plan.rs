@@ -53,7 +53,7 @@ fn longer(name: &str) -> Duration {
 /// A name, what it needs, the seconds after which it is killed, and what it does.
 type Row = (&'static str, Needs, u64, fn(&Stage) -> anyhow::Result<()>);
 
-const ROWS: [Row; 48] = [
+const ROWS: [Row; 49] = [
     ("dpdk_vhost", DpdkDevice, 90, scenarios_driver::vhost),
     ("uml_pair_split", Uml, 120, |stage| scenarios_uml::pair(stage, false, None)),
     ("uml_pair_packed", Uml, 120, |stage| scenarios_uml::pair(stage, true, None)),
@@ -61,6 +61,7 @@ const ROWS: [Row; 48] = [
     ("uml_pair_packed_jumbo", Uml, 120, |stage| scenarios_uml::pair(stage, true, Some(9000))),
     ("uml_queue_pairs", Uml, 120, scenarios_pairs::uml),
     ("uml_control", Uml, 120, scenarios_control::control),
+    ("uml_link", Uml, 120, scenarios_control::link),
     ("uml_mixed_offloads", Uml, 120, scenarios_offload::mixed),
     ("uml_capture", Uml, 120, scenarios_captures::pair),
     ("uml_why", Uml, 120, scenarios_why::why),

@@ -3,10 +3,13 @@
 //! Two User Mode Linux guests; QEMU answers the control queue itself. The first sends, the second
 //! changes its mind, and ringway's counters say whether it got the packets.
 
-use anyhow::ensure;
-use ringway_guests::{Stage, Way, traffic, uml};
+use std::thread;
+use std::time::Duration;
 
-use super::scene::{ADDRESSES, Scene};
+use anyhow::{Context, ensure};
+use ringway_guests::{Process, Stage, Way, shell, silence, traffic, uml};
+
+use super::scene::{ADDRESSES, GUEST, HERE, MTU, Scene};
 
 /// An address that no guest has; see [`STRANGER`].
 const UNKNOWN: &str = "10.99.0.77";
@@ -15,6 +18,14 @@ const STRANGER: &str = "52:54:00:77:77:77";
 /// A group and its MAC address.
 const GROUP: [&str; 2] = ["239.7.7.7", "01:00:5e:07:07:07"];
 const PINGS: u64 = 5;
+
+/// How often a guest's link goes down and comes up again, and for how long it is down. In one of
+/// four rounds a ping would come while the guest knows that its link is up and does not send yet.
+const LINKS: usize = 6;
+const LINK_DOWN: Duration = Duration::from_millis(300);
+/// With what a busy machine takes; a question that is lost is asked again after a second.
+const SILENT_MAX_MS: f64 = 1000.0;
+const PING_LIMIT: Duration = Duration::from_secs(20);
 
 struct Pair<'a>(Scene<'a>);
 
@@ -30,6 +41,26 @@ pub fn control(stage: &Stage) -> anyhow::Result<()> {
     pair.announcement()?;
     pair.offloads()?;
     pair.0.finish()
+}
+
+/// A guest that is spoken to all the while answers as soon as its link has come up: it is handed
+/// nothing before it can ask for the address to which it answers.
+pub fn link(stage: &Stage) -> anyhow::Result<()> {
+    let mut scene = Scene::with_tap(stage, "", (HERE, MTU))?;
+    scene.boot_uml(&[GUEST])?;
+    let words = ["ping", "-n", "-D", "-O", "-i", "0.01", "-c", "200", "-W", "1", GUEST];
+    for round in 0..LINKS {
+        let mut ping = Process::start(stage, &format!("ping{round}"), shell::command(&words))?;
+        ping.wait_until("answered", PING_LIMIT, |it| it.printed().contains("time="))?;
+        scene.ringway.set("vm0", "link=down")?;
+        thread::sleep(LINK_DOWN);
+        scene.ringway.set("vm0", "link=up")?;
+        let is_over = |it: &mut Process| it.printed().contains(" packets transmitted");
+        ping.wait_until("at its end", PING_LIMIT, is_over)?;
+        let silent_ms = silence::silence_ms(&ping.printed()).context("it is never answered")?;
+        ensure!(silent_ms < SILENT_MAX_MS, "silent for {silent_ms:.0} ms");
+    }
+    scene.finish()
 }
 
 /// So many other stations that their table is longer than a page.

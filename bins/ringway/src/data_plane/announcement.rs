@@ -1,37 +1,43 @@
-//! Asking a guest to say where it is (`VIRTIO_NET_F_GUEST_ANNOUNCE`, virtio 1.2 §5.1.6.5.4).
+//! What waits until a guest believes that its link has come up.
 //!
-//! Its network may have changed while its link was down. A guest that is asked together with the
-//! news that its link is up sends its packets before it believes that, and they are lost; so it is
-//! asked a moment later. It answers through its controlq, and is not asked again.
+//! The news takes its time in the guest. An answer that it sends before, or a question whose answer
+//! it needs to send anything, are lost in its own kernel, which asks again after a second. So what
+//! it sends is taken at once, and nothing is handed to it for a moment. And its network may have
+//! changed while its link was down: it is asked then to say where it is
+//! (`VIRTIO_NET_F_GUEST_ANNOUNCE`, virtio 1.2 §5.1.6.5.4). It answers through its controlq, and is
+//! not asked again.
 
 use std::time::{Duration, Instant};
 
+use ringway_host::Carrier;
 use ringway_net::Features;
+use ringway_switch::PortId;
 
 use super::DataPlane;
 use super::vm_port::VmPort;
 
-/// From the link coming up to the request; a guest takes a few milliseconds to believe the news.
+/// A guest takes a few milliseconds to believe the news.
 const DELAY: Duration = Duration::from_millis(100);
 
 impl VmPort {
-    /// The guest's link came up.
-    pub(super) fn plan_announcement(&mut self) {
-        let Some(link) = &mut self.link else { return };
-        let features = link.negotiated.map_or(Features::empty(), |it| it.features);
-        if features.contains(Features::GUEST_ANNOUNCE) {
-            link.announcement.due = Some(Instant::now() + DELAY);
-        }
+    /// The guest's link came up, or went down.
+    pub(super) fn plan_belief(&mut self, is_up: bool) {
+        self.believes = (is_up && self.is_linked()).then(|| Instant::now() + DELAY);
     }
 
-    fn ask_if_due(&mut self, now: Instant) {
-        let Some(link) = &mut self.link else { return };
-        if link.announcement.due.is_none_or(|due| due > now) {
-            return;
+    /// `true`: the guest believes it from now on, and is asked to say where it is.
+    fn is_believed(&mut self, now: Instant) -> bool {
+        if self.believes.is_none_or(|at| at > now) {
+            return false;
         }
-        link.announcement.due = None;
-        link.announcement.is_asked = true;
-        self.tell_config();
+        self.believes = None;
+        if let Some(link) = &mut self.link
+            && link.negotiated.is_some_and(|it| it.features.contains(Features::GUEST_ANNOUNCE))
+        {
+            link.announcement.is_asked = true;
+            self.tell_config();
+        }
+        true
     }
 
     /// The guest has answered so often. It knows what its configuration is now, so it is not told.
@@ -49,17 +55,19 @@ impl VmPort {
 }
 
 impl DataPlane {
-    /// When the next guest is to be asked.
-    pub(super) fn next_announcement(&self) -> Option<Instant> {
-        let links = self.ports.values().filter_map(super::Port::link);
-        links.filter_map(|link| link.announcement.due).min()
+    /// When the next guest believes that its link has come up.
+    pub(super) fn next_belief(&self) -> Option<Instant> {
+        self.ports.values().filter_map(|port| port.vm.as_ref()?.believes).min()
     }
 
-    /// Asks all guests whose time has come.
-    pub(super) fn ask_due_announcements(&mut self) {
+    /// Packets go to all guests that believe it by now.
+    pub(super) fn open_links(&mut self) {
         let now = Instant::now();
-        for vm in self.ports.values_mut().filter_map(|port| port.vm.as_mut()) {
-            vm.ask_if_due(now);
+        let vms = self.ports.iter_mut().filter_map(|(id, port)| Some((*id, port.vm.as_mut()?)));
+        let due: Vec<PortId> =
+            vms.filter_map(|(id, vm)| vm.is_believed(now).then_some(id)).collect();
+        for id in due {
+            self.worker.set_link(id, Carrier::Up);
         }
     }
 }

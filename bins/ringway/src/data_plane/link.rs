@@ -46,8 +46,6 @@ pub(super) struct Link {
 /// Where a guest is with announcing itself.
 #[derive(Debug, Default)]
 pub(super) struct Announcement {
-    /// It will be asked then.
-    pub(super) due: Option<Instant>,
     /// It has been asked, and has not answered.
     pub(super) is_asked: bool,
     /// How often it has answered.

@@ -300,7 +300,7 @@ impl DataPlane {
     fn turn(&mut self, events: &mut Events) -> anyhow::Result<bool> {
         let is_serving = !self.is_frozen && self.replay.is_none();
         if is_serving {
-            self.ask_due_announcements();
+            self.open_links();
             self.announce_due();
             self.look_at_kicks();
             self.look_around();
@@ -310,7 +310,7 @@ impl DataPlane {
         }
         self.end_closing();
         let deadlines = [
-            self.next_announcement(),
+            self.next_belief(),
             self.next_announcing(),
             self.next_look_at_kicks(),
             self.next_look_around(),

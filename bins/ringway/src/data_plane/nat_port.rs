@@ -8,7 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use ringway_host::{Command, Listener, NatCommand, NatOptions, NatPort, tell_of_datagrams};
+use ringway_host::{
+    Carrier, Command, Listener, NatCommand, NatOptions, NatPort, tell_of_datagrams,
+};
 use ringway_nat::{Forward, Place, Prefix6, Protocol};
 use ringway_switch::PortId;
 use rustix::io::Errno;
@@ -90,7 +92,7 @@ impl DataPlane {
         let wanted = port.spec.nat.forwards.clone();
         self.start_nat(id, options.clone(), follows)?;
         if !is_up {
-            self.worker.set_link(id, false);
+            self.worker.set_link(id, Carrier::Down);
         }
         let look_at = Some(Instant::now() + LOOK_EVERY);
         if let Some(port) = self.ports.get_mut(&id) {

@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, ensure};
-use ringway_host::{Command, TapWatch};
+use ringway_host::{Carrier, Command, TapWatch};
 use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 
 use super::DataPlane;
@@ -109,7 +109,7 @@ impl DataPlane {
             self.worker.attach_empty_guest(id, vm.mac);
             port.vm = Some(vm);
             if !port.spec.is_link_up {
-                self.worker.set_link(id, false);
+                self.worker.set_link(id, Carrier::Down);
             }
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl DataPlane {
         port.is_leaving = true;
         self.refresh_mirrors();
         let leaving = self.leaving(id);
-        self.worker.set_link(id, false);
+        self.worker.set_link(id, Carrier::Down);
         self.have_left(leaving);
         let Some(port) = self.ports.get_mut(&id) else { return false };
         let Some(vm) = &mut port.vm else {
@@ -142,6 +142,7 @@ impl DataPlane {
             return false;
         };
         vm.is_link_up = false;
+        vm.believes = None;
         let is_told = vm.tell_config();
         if !vm.is_linked() {
             self.finish_leaving(id);
@@ -206,7 +207,15 @@ impl DataPlane {
         }
         if now.is_link_up != before.is_link_up {
             let leaving = (!now.is_link_up).then(|| self.leaving(id));
-            self.worker.set_link(id, now.is_link_up);
+            let is_told = self.ports.get(&id).is_some_and(super::Port::is_linked);
+            self.worker.set_link(
+                id,
+                match now.is_link_up {
+                    false => Carrier::Down,
+                    true if is_told => Carrier::Rising,
+                    true => Carrier::Up,
+                },
+            );
             leaving.into_iter().for_each(|leaving| self.have_left(leaving));
         }
         let port = self.ports.get_mut(&id).context("the port is gone")?;
@@ -217,8 +226,8 @@ impl DataPlane {
             return Ok(false);
         };
         vm.configure(&now);
-        if now.is_link_up && !before.is_link_up {
-            vm.plan_announcement();
+        if now.is_link_up != before.is_link_up {
+            vm.plan_belief(now.is_link_up);
         }
         self.follow_link(id, &before);
         let port = self.ports.get_mut(&id).context("the port is gone")?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use ringway_foreign::UntrustedFd;
-use ringway_host::{Command, Journal, NotifyFd, QueueFds, Tap};
+use ringway_host::{Carrier, Command, Journal, NotifyFd, QueueFds, Tap};
 use ringway_supervisor::wire::{KnownStation, ToSupervisor};
 use ringway_switch::PortId;
 use ringway_vhost_user::position_from_base;
@@ -253,7 +253,7 @@ impl DataPlane {
         let is_up = port.spec.is_link_up;
         self.worker.attach_tap(id, queues)?;
         if !is_up {
-            self.worker.set_link(id, false);
+            self.worker.set_link(id, Carrier::Down);
         }
         self.announce_all();
         Ok(())

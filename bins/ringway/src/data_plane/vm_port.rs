@@ -1,6 +1,7 @@
 //! A port for a virtual machine: what its guest is offered, and the link while there is one.
 
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 use ringway_net::{Features, MacAddress, NetConfig};
 use ringway_supervisor::wire::{Offence, Text, ToSupervisor};
@@ -30,6 +31,8 @@ pub(super) struct VmPort {
     pub(super) pairs: u16,
     pub(super) link: Option<Link>,
     pub(super) closing: Closing,
+    /// When it is taken for granted that its guest believes that its link has come up.
+    pub(super) believes: Option<Instant>,
     /// When uplinks are told where its guest is.
     pub(super) announcer: Announcer,
 }
@@ -44,6 +47,7 @@ impl VmPort {
             pairs: 1,
             link: None,
             closing: Closing::start()?,
+            believes: None,
             announcer: Announcer::default(),
         };
         vm.configure(spec);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    AnnounceTo, Answer, CallFd, Callee, Command, Discarded, EventFd, GuestMemory, Journal,
+    AnnounceTo, Answer, CallFd, Callee, Carrier, Command, Discarded, EventFd, GuestMemory, Journal,
     NotifyFd, PortSnapshot, QueueFds, Tap, Unfit, WorkerChannels, WorkerEvent, WorkerPeers,
     WorkerSnapshot,
 };
@@ -313,8 +313,8 @@ impl WorkerClient {
 
     /// Returns when no worker carries packets as before: a client that is told that a port is gone
     /// may send at once to what was behind it.
-    pub(super) fn set_link(&self, port: PortId, is_up: bool) {
-        self.ask_all(|done| Command::SetLink { port, is_up, done });
+    pub(super) fn set_link(&self, port: PortId, carrier: Carrier) {
+        self.ask_all(|done| Command::SetLink { port, carrier, done });
     }
 
     /// Says what a port may do, also before it is attached.

@@ -387,7 +387,7 @@ impl Fabric<'_> {
         match &pair.end {
             // Buffers that are not enough for the longest packet may be for others.
             End::Guest(guest)
-                if pair.is_link_up
+                if pair.takes
                     && guest.queues.is_running(ringway_device::Queue::ToGuest)
                     && !guest.queues.never_fits() =>
             {

@@ -53,7 +53,7 @@ impl Run {
         pair: &mut QueuePair,
         lifetime: PayloadLifetime,
     ) -> RunEnd {
-        if !pair.is_link_up {
+        if !pair.takes {
             pair.count_drop(DropReason::LinkDown);
             return RunEnd::Put(Put::Refused);
         }

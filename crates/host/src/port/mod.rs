@@ -23,6 +23,18 @@ use ringway_switch::PortId;
 
 use crate::port::pair_map::{PairMap, PairOwner};
 
+/// Which way a port's link carries packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// Nothing goes in or out.
+    Down,
+    /// Up, but its guest may not believe that yet: what it sends goes out, and nothing is handed to
+    /// it. It could not answer, and what it asks then is lost.
+    Rising,
+    /// Packets go both ways.
+    Up,
+}
+
 /// A port as the switch knows it.
 #[derive(Debug)]
 pub(crate) struct Port {
@@ -32,6 +44,8 @@ pub(crate) struct Port {
     pub(crate) generation: u8,
     /// While it is not, nothing goes in or out: packets are taken and dropped.
     pub(crate) is_link_up: bool,
+    /// Whether anything goes to it: see [`Carrier::Rising`](crate::Carrier::Rising).
+    pub(crate) takes: bool,
     /// How its guest is notified, from its next attachment on.
     pub(crate) notify: Policy,
     /// Whether waits of its guest are counted.
@@ -51,6 +65,7 @@ impl Port {
             pairs: PairMap::one_pair(id),
             generation: 0,
             is_link_up: true,
+            takes: true,
             notify: Policy::default(),
             counts_waits: false,
             told_mac: None,

@@ -29,6 +29,7 @@ pub(crate) struct QueuePair {
     pub(crate) is_read: bool,
     /// As of its port.
     pub(crate) is_link_up: bool,
+    pub(crate) takes: bool,
     pub(crate) room: ReceiverRoom,
     /// Work of its last visit beyond the budget, in units.
     pub(crate) debt: u32,
@@ -70,6 +71,7 @@ impl QueuePair {
             end: End::Absent,
             is_read: true,
             is_link_up: true,
+            takes: true,
             room: ReceiverRoom::new(),
             debt: 0,
             refused: Drops::default(),
@@ -93,7 +95,7 @@ impl QueuePair {
     /// Hands one packet to what is at the end.
     #[inline]
     pub(crate) fn put(&mut self, packet: &Packet<'_>, lifetime: PayloadLifetime) -> Put {
-        if !self.is_link_up {
+        if !self.takes {
             self.count_drop(DropReason::LinkDown);
             return Put::Refused;
         }

@@ -10,11 +10,11 @@ use ringway_switch::{PORTS_MAX, PortId};
 
 use crate::nat::NatPort;
 use crate::peers::WorkerIndex;
-use crate::port::Port;
 use crate::port::guest_end::GuestEnd;
 use crate::port::pair_map::PairOwner;
 use crate::port::queue_pair::{End, QueuePair};
 use crate::port::waits::Waits;
+use crate::port::{Carrier, Port};
 
 /// Everything that one worker can send packets to.
 #[derive(Debug, Default)]
@@ -148,8 +148,8 @@ impl Ports {
         for number in 1..=more {
             let slot = self.free_slot();
             let pair = FromPair { pair: index + number * size, of: 1 };
-            let is_link_up = self.port(port).is_link_up;
-            *self.at(slot) = QueuePair { port, pair, is_link_up, ..QueuePair::absent(slot) };
+            let Port { is_link_up, takes, .. } = *self.port(port);
+            *self.at(slot) = QueuePair { port, pair, is_link_up, takes, ..QueuePair::absent(slot) };
             slots.push(slot);
         }
         self.port(port).pairs.place(pairs, worker, &slots);
@@ -175,10 +175,13 @@ impl Ports {
         *self.at(id) = QueuePair::absent(id);
     }
 
-    pub(crate) fn set_link(&mut self, id: PortId, is_up: bool) {
-        self.port(id).is_link_up = is_up;
+    pub(crate) fn set_link(&mut self, id: PortId, carrier: Carrier) {
+        let (is_up, takes) = (carrier != Carrier::Down, carrier == Carrier::Up);
+        let port = self.port(id);
+        (port.is_link_up, port.takes) = (is_up, takes);
         for slot in self.slots_of(id) {
-            self.at(slot).is_link_up = is_up;
+            let pair = self.at(slot);
+            (pair.is_link_up, pair.takes) = (is_up, takes);
         }
     }
 

@@ -16,6 +16,7 @@ use crate::capture::ObserverCommand;
 use crate::journal::{Journal, Unfit};
 use crate::memory::GuestMemory;
 use crate::os::eventfd::{CallFd, Callee, KickFd};
+use crate::port::Carrier;
 use crate::tap::Tap;
 use crate::worker::announce::AnnounceTo;
 use crate::worker::effort::WorkerSnapshot;
@@ -203,8 +204,8 @@ pub enum Command {
     SetLink {
         /// Which port.
         port: PortId,
-        /// Up, so that it carries packets again.
-        is_up: bool,
+        /// How it is from now on.
+        carrier: Carrier,
         /// Sent when the port carries packets, or when nothing goes through it any more.
         done: Answer<()>,
     },

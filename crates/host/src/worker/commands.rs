@@ -14,10 +14,10 @@ use crate::memory::GuestMemory;
 use crate::nat::NatPort;
 use crate::nat::options::NatOptions;
 use crate::os::clock::now;
-use crate::port::Port;
 use crate::port::guest_end::GuestEnd;
 use crate::port::queue_pair::End;
 use crate::port::room::RoomAt;
+use crate::port::{Carrier, Port};
 use crate::tap::Tap;
 use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
@@ -77,7 +77,7 @@ impl Worker {
             Command::SetPoll { options } => self.idle.policy.set_options(options),
             Command::Effort { done } => _ = done.send(self.effort()),
             Command::Announce { port, mac, to } => self.announce((port, mac), to),
-            Command::SetLink { port, is_up, done } => self.set_link(port, is_up, &done),
+            Command::SetLink { port, carrier, done } => self.set_link(port, carrier, &done),
             Command::CompleteForTap { port, is_on } => self.complete_for_tap(port, is_on),
             Command::SetPolicy { port, policy, done } => {
                 _ = done.send(self.set_policy(port, *policy));
@@ -247,8 +247,9 @@ impl Worker {
         }
     }
 
-    fn set_link(&mut self, id: PortId, is_up: bool, done: &Answer<()>) {
-        self.ports.set_link(id, is_up);
+    fn set_link(&mut self, id: PortId, carrier: Carrier, done: &Answer<()>) {
+        let is_up = carrier != Carrier::Down;
+        self.ports.set_link(id, carrier);
         for slot in self.ports.slots_of(id) {
             if let End::Tap(tap) = &self.ports.at(slot).end {
                 // The host sees it too, if its kernel can show it.

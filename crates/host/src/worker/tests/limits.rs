@@ -9,6 +9,7 @@ use ringway_virtq::{Areas, Broken, Why};
 use super::*;
 use crate::memory::ring_words::{Entry, SegmentsDone};
 use crate::peers::ring::HandedOver;
+use crate::port::Carrier;
 use crate::port::hold_credit::{HOLD_MAX_NS, Taken};
 use crate::worker::announce::AnnounceTo;
 use crate::worker::holds::Hold;
@@ -210,6 +211,31 @@ fn commands_leave_time_for_packets() {
     assert!(!bench.worker.control.bell().drain());
 }
 
+fn set_link(bench: &mut Bench, carrier: Carrier) {
+    let (done, answer) = mpsc::sync_channel(1);
+    bench.worker.carry_out(Command::SetLink { port: PortId(0), carrier, done });
+    answer.recv().unwrap();
+}
+
+#[test]
+fn a_guest_is_heard_before_anything_is_handed_to_it() {
+    for ports in [2, 3] {
+        let mut bench = Bench::new(ports);
+        bench.introduce();
+        let mut moved = |carrier| {
+            set_link(&mut bench, carrier);
+            bench.send(0, &frame(mac(1), mac(0), 1), 1);
+            bench.send(1, &frame(mac(0), mac(1), 1), 1);
+            bench.settle();
+            [1, 0].map(|guest| std::mem::take(&mut bench.guests[guest].received).len())
+        };
+        assert_eq!(moved(Carrier::Down), [0, 0]);
+        assert_eq!(moved(Carrier::Rising), [1, 0]);
+        assert_eq!(moved(Carrier::Up), [1, 1]);
+        assert_eq!(bench.drops(0, DropReason::LinkDown)[0], 2);
+    }
+}
+
 #[test]
 fn an_announcement_is_a_packet_like_any_other() {
     let mut bench = Bench::new(2);
@@ -219,14 +245,9 @@ fn an_announcement_is_a_packet_like_any_other() {
         bench.guests[1].receive()
     };
     assert_eq!(announced(&mut bench), 1);
-    let set_link = |bench: &mut Bench, is_up| {
-        let (done, answer) = mpsc::sync_channel(1);
-        bench.worker.carry_out(Command::SetLink { port: PortId(0), is_up, done });
-        answer.recv().unwrap();
-    };
-    set_link(&mut bench, false);
+    set_link(&mut bench, Carrier::Down);
     assert_eq!(announced(&mut bench), 0, "its link is down");
-    set_link(&mut bench, true);
+    set_link(&mut bench, Carrier::Up);
     // The first is paid for after minutes.
     let slow = RateLimit { bits_per_second: 1, packets_per_second: 0, burst_us: 1 };
     bench.set(0, PortPolicy { rate_from_guest: slow, ..PortPolicy::default() });

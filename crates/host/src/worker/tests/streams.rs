@@ -1,6 +1,7 @@
 //! Packets that go the same way in one loop: what ends it, and what is counted.
 
 use super::*;
+use crate::port::Carrier;
 
 /// A UDP packet over IPv4, of another conversation for each source port.
 fn udp(to: MacAddress, from: MacAddress, source_port: u8) -> Vec<u8> {
@@ -59,12 +60,12 @@ fn a_stream_to_a_port_whose_link_is_down_is_dropped_and_counted() {
     for ports in [2, 3] {
         let mut bench = Bench::new(ports);
         bench.introduce();
-        bench.worker.ports.slots[1].is_link_up = false;
+        bench.worker.ports.set_link(PortId(1), Carrier::Down);
         bench.send(0, &frame(mac(1), mac(0), 1), 10);
         bench.settle();
         assert_eq!(bench.guests[1].received.len(), 0);
         assert_eq!(bench.drops(1, DropReason::LinkDown), [10, 0]);
-        bench.worker.ports.slots[1].is_link_up = true;
+        bench.worker.ports.set_link(PortId(1), Carrier::Up);
         bench.send(0, &frame(mac(1), mac(0), 1), 10);
         bench.settle();
         assert_eq!(bench.guests[1].received.len(), 10);
