@@ -1,10 +1,10 @@
 //! When a dead data plane is started again, and what is blamed for its death.
 //!
 //! The first restart is at once, each further one waits longer; a time without deaths forgets them
-//! all. A process that was killed from outside is followed at once, unless that happens all the time:
-//! then each waits longer, too. A request that was in the data plane's hands in two faults in a row, or a port that was
-//! being served in three, is taken for the cause: the next start then need not wait. A process that
-//! was killed from outside blames nothing.
+//! all. A process that was killed from outside is followed at once, unless that happens all the
+//! time: then each waits longer, too. A request that was in the data plane's hands in two faults in
+//! a row, or a port that was being served in three, is taken for the cause: the next start then
+//! need not wait. A process that was killed from outside blames nothing.
 //!
 //! Limits: which port was being served is what the data plane says. A guest that has taken it over
 //! can have another port blamed; so a port is blamed for a time only.

@@ -33,6 +33,7 @@ pub mod threads;
 mod trace;
 mod uplinks;
 mod vm_port;
+mod wake;
 mod worker_client;
 
 use std::collections::BTreeMap;
@@ -58,6 +59,7 @@ use learned::Notes;
 use ports::Port;
 use replay::Replay;
 use sandbox::Sandbox;
+use wake::Wake;
 use worker_client::WorkerClient;
 
 /// Events handled per turn of the loop.
@@ -73,41 +75,6 @@ const KILLED_FIRST: i32 = 500;
 const SANDBOX_ADVICE: &str = "the sandbox: start with --sandbox off if it cannot be had here";
 
 const JOURNAL_VERSIONS: Versions = Versions { first: JOURNAL_LAYOUT, last: JOURNAL_LAYOUT };
-
-/// Who woke the control thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wake {
-    Supervisor,
-    Worker,
-    TornMemory,
-    Kicks(PortId),
-    Capture(u32),
-}
-
-impl Wake {
-    fn token(self) -> u64 {
-        let (kind, number) = match self {
-            Self::Supervisor => (0, 0),
-            Self::Worker => (1, 0),
-            Self::TornMemory => (2, 0),
-            Self::Kicks(port) => (3, u32::from(port.0)),
-            Self::Capture(number) => (4, number),
-        };
-        kind << 32 | u64::from(number)
-    }
-
-    fn from_token(token: u64) -> Option<Self> {
-        let number = (token & 0xffff_ffff) as u32;
-        match token >> 32 {
-            0 => Some(Self::Supervisor),
-            1 => Some(Self::Worker),
-            2 => Some(Self::TornMemory),
-            3 => u16::try_from(number).ok().map(|port| Self::Kicks(PortId(port))),
-            4 => Some(Self::Capture(number)),
-            _ => None,
-        }
-    }
-}
 
 /// The running data plane.
 pub struct DataPlane {

@@ -91,8 +91,8 @@ fn change_user() -> anyhow::Result<Option<u32>> {
     Ok(Some(user))
 }
 
-/// No program that is started has any capability. Without `SETPCAP` it stays as it is, which changes
-/// nothing: no program can be started.
+/// No program that is started has any capability. Without `SETPCAP` it stays as it is, which
+/// changes nothing: no program can be started.
 fn empty_bounding_set() -> anyhow::Result<()> {
     if !capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
         return Ok(());

@@ -5,9 +5,9 @@
 //! unmaps the memory of guests, and rings a bell.
 //!
 //! Limits: a data plane can write there, too, that it is dead, or which port it serves. Then it is
-//! ended and started again, with a journal that it has not, and a port may be blamed without reason,
-//! for a time. While no data
-//! plane has the journal the thread looks every [`NOT_YET`].
+//! ended, the next one gets a journal that the first one does not have, and a port may be blamed
+//! without reason, for a time. While no data plane has the journal the thread looks every
+//! [`NOT_YET`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -134,7 +134,7 @@ fn watched_by_a_thread(
     Ok(watch)
 }
 
-/// Until nobody else has it any more.
+/// Until this thread alone has it.
 fn ring_at_deaths(watch: &Arc<JournalWatch>, bell: &EventFd) {
     let mut is_rung = false;
     while Arc::strong_count(watch) > 1 {

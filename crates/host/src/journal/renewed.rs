@@ -1,9 +1,9 @@
 //! A journal in the place of one that a data plane had which has ended: with what the next one may
-//! believe, and in a file that nobody else has.
+//! believe, and in a file that no other process has.
 //!
-//! How: the kernel copies the pages that are in use. Limits: of the entries of rings, and of packets
-//! on the way between workers, [`COPIED_MAX`] bytes at most; what is beyond starts anew. A process
-//! that still has the old file can change what is copied, which the next data plane checks.
+//! How: the kernel copies the pages that are in use. Limits: of the entries of rings, and of
+//! packets on the way between workers, [`COPIED_MAX`] bytes at most; what is beyond starts anew. A
+//! process that still has the old file can change what is copied, which the next data plane checks.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

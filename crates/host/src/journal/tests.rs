@@ -287,7 +287,7 @@ fn a_renewed_journal_has_what_may_be_believed_and_is_another_file() {
     journal.note_addresses(&[seen]);
 
     let renewed = watch.renewed(&file).unwrap();
-    // Whoever has the old one has no part in the new one.
+    // A process that has the old one has no part in the new one.
     journal.note_addresses(&[]);
     assert_eq!(JournalWatch::open(&renewed).unwrap().owner(0), Owner::Free);
     let next = Journal::open(&renewed).unwrap();

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Where it is: the lowest address that a process may use where nobody has chosen another one
+/// Where it is: the lowest address that a process may use where no other one is set
 /// (`vm.mmap_min_addr`).
 pub const EMPTY_PATH_AT: usize = 0x10000;
 

@@ -29,7 +29,7 @@ pub fn take_inherited_fd(number: RawFd) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Closes what this process was started with and nobody has taken: nothing that is started gets it.
+/// Closes what this process was started with and has not taken: nothing that is started gets it.
 /// To be called when all that is wanted is taken.
 ///
 /// Limits: without /proc, numbers up to [`LOOKED_AT_MAX`] are looked at.

@@ -235,7 +235,7 @@ fn attach(fd: BorrowedFd<'_>, name: &str, queues: u16) -> Result<String, TapErro
 /// Any socket will do: it stands for the network namespace of the thread that made it.
 fn interface_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
-    // One end of a pair whose other end is closed: nothing can be sent with it, to nobody.
+    // One end of a pair whose other end is closed: nothing can be sent with it.
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     Ok(pair.0)
 }
@@ -251,7 +251,7 @@ mod tests {
         let name = format!("ringway-interfaces-{}", std::process::id());
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("short");
         let other = socket(AddressFamily::UNIX, SocketType::DGRAM, None).expect("a socket");
-        bind(&other, &address).expect("nobody has that name");
+        bind(&other, &address).expect("a name that is free");
         let asks = interface_socket().expect("a socket");
         assert!(ioctl::interface_flags(asks.as_fd(), "lo").is_ok(), "it asks");
         sendto(&asks, b"a word", SendFlags::NOSIGNAL, &address).expect_err("it is not heard");
