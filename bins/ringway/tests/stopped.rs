@@ -17,6 +17,9 @@ const PORTS: [&str; 4] = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
 /// Enough of it for many calls.
 const TRACED: Duration = Duration::from_secs(2);
 
+/// All workers sleep after that time without packets.
+const QUIET: Duration = Duration::from_millis(100);
+
 fn attach(socket: &Path) -> AnyUserGuest {
     // Each packet brings a call.
     wait_for("a guest", || AnyUserGuest::attach(socket, &GuestOptions::default()).ok())
@@ -81,6 +84,25 @@ fn all_front_ends_stay_while_the_processes_are_stopped() {
             sleep(Duration::from_millis(20));
         }
     });
+}
+
+/// Its workers sleep, whether they have just done something or nothing for long, and no client asks
+/// anything.
+#[test]
+fn a_data_plane_that_is_stopped_while_it_sleeps_is_replaced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &PORTS);
+    let mut guests = ["a.sock", "b.sock"].map(|name| attach(&directory.path().join(name)));
+    for deaths in 1..=2 {
+        exchange(&mut guests);
+        sleep(QUIET);
+        rustix::process::kill_process(ringway.data_plane(), Signal::STOP).expect("it runs");
+        wait_for("the next one", || {
+            (ringway.log().matches("a new data plane serves").count() == deaths).then_some(())
+        });
+    }
+    wait_for("packets", || (exchange(&mut guests) == 2).then_some(()));
+    assert!(!ringway.log().contains("front-end gone"), "{}", ringway.log());
 }
 
 #[test]

@@ -3,6 +3,10 @@
 //! The process that looks may have stood still itself, and the data plane with it: both were
 //! stopped (Ctrl-Z, a frozen control group, a machine that was paused), or what was answered was
 //! not read. It sees that by looking later than it was told to, and begins to count anew.
+//!
+//! A worker that sleeps shows nothing, also when its guests have kicked it. So while workers have done something,
+//! the data plane is asked now and then whether all of them go on; and at once when the kernel says
+//! that it was stopped, which costs one that does nothing no wake-up.
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +15,15 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// The longest time that a worker that is awake may go without a visit.
 pub const HEARTBEAT_WITHIN: Duration = Duration::from_secs(2);
+
+/// So often is one that works asked whether it goes on.
+pub const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// The longest wait for the answer to that.
+pub const GOES_ON_WITHIN: Duration = Duration::from_millis(2500);
+
+/// By so much the count of a worker goes up that is woken for a question.
+const ASKED_COUNT: u64 = 4;
 
 /// From SIGABRT, for the log, to SIGKILL.
 pub const KILL_AFTER: Duration = Duration::from_millis(100);
@@ -39,9 +52,51 @@ pub enum Act {
     Kill,
 }
 
+/// What came of a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// What to do to it now.
+    pub act: Option<Act>,
+    /// It is to be asked whether it goes on; then it owes an answer.
+    pub asks: bool,
+    /// When to look again. `None`: no worker has done anything, and no answer is owed, or all was
+    /// done.
+    pub again: Option<Instant>,
+}
+
+/// The question whether it goes on.
+#[derive(Debug, Default)]
+struct Question {
+    /// When it was asked last.
+    asked: Option<Instant>,
+    is_owed: bool,
+    /// Counts of its workers then.
+    counts: Vec<u64>,
+    /// It may have been stopped.
+    is_urgent: bool,
+}
+
+impl Question {
+    fn has_moved(&self, beats: &[Beat]) -> bool {
+        let before = self.counts.iter().copied().chain(std::iter::repeat(0));
+        beats.iter().zip(before).any(|(beat, count)| beat.count.wrapping_sub(count) > ASKED_COUNT)
+    }
+
+    /// When it is to be asked next, as far as that is known.
+    fn next(&self, now: Instant, beats: &[Beat]) -> Option<Instant> {
+        let at = self.asked.map_or(now, |at| at + ASK_EVERY);
+        match (self.is_owed || beats.is_empty(), self.is_urgent) {
+            (true, _) => None,
+            (false, true) => Some(now),
+            (false, false) => self.has_moved(beats).then_some(at),
+        }
+    }
+}
+
 /// Notices that a data plane does not go on.
 #[derive(Debug, Default)]
 pub struct Watch {
+    question: Question,
     /// The last sign of life of each worker, and when it was new.
     beats: Vec<(Beat, Instant)>,
     /// What stood still before counts from then on.
@@ -51,9 +106,34 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks once. `oldest`: since when the oldest answer is owed. What to do now, and when to look
-    /// again; `None`: no worker is awake and no answer is owed, or all was done.
-    pub fn look(
+    /// The kernel says that the process may have been stopped.
+    pub fn doubts(&mut self) {
+        self.question.is_urgent = true;
+    }
+
+    /// It says that it goes on.
+    pub fn goes_on(&mut self) {
+        self.question.is_owed = false;
+    }
+
+    /// Looks once. `oldest`: since when the oldest answer is owed; `beats`: of its workers while it
+    /// serves.
+    pub fn look(&mut self, now: Instant, oldest: Option<Instant>, beats: &[Beat]) -> Look {
+        let (act, due) = self.look_at_answers(now, oldest, beats);
+        if self.aborted.is_some() {
+            return Look { act, asks: false, again: due };
+        }
+        let asks = self.question.next(now, beats).is_some_and(|at| at <= now);
+        if asks {
+            let counts = beats.iter().map(|beat| beat.count).collect();
+            self.question = Question { asked: Some(now), is_owed: true, counts, is_urgent: false };
+        }
+        let next = self.question.next(now, beats);
+        let owed = self.question_due();
+        Look { act, asks, again: due.into_iter().chain(next).chain(owed).min() }
+    }
+
+    fn look_at_answers(
         &mut self,
         now: Instant,
         oldest: Option<Instant>,
@@ -89,7 +169,14 @@ impl Watch {
         let counted = |since: Instant| self.anew.map_or(since, |anew| since.max(anew));
         let awake = self.beats.iter().filter(|(beat, _)| !beat.is_asleep);
         let limits = awake.map(|(_, since)| counted(*since) + HEARTBEAT_WITHIN);
-        limits.chain(oldest.map(|since| counted(since) + ANSWER_WITHIN)).min()
+        let answers = oldest.map(|since| counted(since) + ANSWER_WITHIN);
+        limits.chain(answers).chain(self.question_due()).min()
+    }
+
+    /// Until when it must have said that it goes on.
+    fn question_due(&self) -> Option<Instant> {
+        let asked = self.question.asked.filter(|_| self.question.is_owed)?;
+        Some(self.anew.map_or(asked, |anew| asked.max(anew)) + GOES_ON_WITHIN)
     }
 }
 
@@ -121,7 +208,8 @@ mod tests {
                 let now = start + ms(at_ms);
                 let oldest = owed.filter(|since| *since <= at_ms).map(|since| start + ms(since));
                 let worker = beats[usize::try_from(at_ms / 1000).unwrap().min(3)];
-                if let (Some(act), _) = watch.look(now, oldest, &[worker]) {
+                watch.goes_on();
+                if let Some(act) = watch.look(now, oldest, &[worker]).act {
                     act_at.get_or_insert((act, at_ms));
                 }
             }
@@ -134,29 +222,76 @@ mod tests {
         let (start, mut watch) = (Instant::now(), Watch::default());
         let awake = [Beat { count: 1, is_asleep: false }];
         let again = start + HEARTBEAT_WITHIN;
-        assert_eq!(watch.look(start, Some(start), &awake), (None, Some(again)));
+        let quiet = |again| Look { act: None, asks: false, again: Some(again) };
+        assert_eq!(watch.look(start, Some(start), &awake), quiet(again));
         let back = start + Duration::from_secs(60);
         let again = back + HEARTBEAT_WITHIN;
-        assert_eq!(watch.look(back, Some(start), &awake), (None, Some(again)), "a minute later");
+        assert_eq!(watch.look(back, Some(start), &awake), quiet(again), "a minute later");
         let asleep = [Beat { is_asleep: true, ..awake[0] }];
         let again = back + ANSWER_WITHIN;
-        assert_eq!(watch.look(back, Some(start), &asleep), (None, Some(again)));
+        assert_eq!(watch.look(back, Some(start), &asleep), quiet(again));
         let late = again + 2 * LATE;
-        assert_eq!(watch.look(late, Some(start), &asleep).0, Some(Act::Abort), "not so soon again");
+        let act = watch.look(late, Some(start), &asleep).act;
+        assert_eq!(act, Some(Act::Abort), "not so soon again");
     }
 
     #[test]
     fn who_looks_when_told_to_acts_in_time() {
         let (start, mut watch) = (Instant::now(), Watch::default());
         let beats = [Beat { count: 1, is_asleep: true }];
-        assert_eq!(watch.look(start, None, &[]), (None, None), "nothing to watch");
-        let (act, again) = watch.look(start, Some(start), &beats);
-        assert_eq!((act, again), (None, Some(start + ANSWER_WITHIN)));
+        let mut look = |now, oldest, beats: &[Beat]| {
+            let Look { act, asks, again } = watch.look(now, oldest, beats);
+            assert!(!asks);
+            (act, again)
+        };
+        assert_eq!(look(start, None, &[]), (None, None), "nothing to watch");
+        assert_eq!(look(start, Some(start), &beats), (None, Some(start + ANSWER_WITHIN)));
         let abort_at = start + ANSWER_WITHIN;
         let kill_at = abort_at + KILL_AFTER;
-        assert_eq!(watch.look(abort_at, Some(start), &beats), (Some(Act::Abort), Some(kill_at)));
-        assert_eq!(watch.look(abort_at, None, &beats), (None, Some(kill_at)), "too late");
-        assert_eq!(watch.look(kill_at, None, &beats), (Some(Act::Kill), None));
-        assert_eq!(watch.look(kill_at, None, &beats), (None, None), "once");
+        assert_eq!(look(abort_at, Some(start), &beats), (Some(Act::Abort), Some(kill_at)));
+        assert_eq!(look(abort_at, None, &beats), (None, Some(kill_at)), "too late");
+        assert_eq!(look(kill_at, None, &beats), (Some(Act::Kill), None));
+        assert_eq!(look(kill_at, None, &beats), (None, None), "once");
+    }
+
+    /// Stops at 3.1 s, between two looks, while its worker sleeps.
+    #[test]
+    fn one_that_works_and_stops_while_its_worker_sleeps_is_noticed_within_five_seconds() {
+        let (start, mut watch) = (Instant::now(), Watch::default());
+        let stopped = start + ms(3100);
+        let (mut now, mut asked) = (start, 0);
+        for _ in 0..100 {
+            let count = u64::try_from((now.min(stopped) - start).as_millis()).unwrap() * 4;
+            let look = watch.look(now, None, &[Beat { count, is_asleep: true }]);
+            asked += u32::from(look.asks);
+            if look.asks && now < stopped {
+                watch.goes_on();
+            }
+            if look.act.is_some() {
+                assert!(now <= stopped + Duration::from_secs(5), "{:?}", now - stopped);
+                assert_eq!((look.act, asked), (Some(Act::Abort), 3));
+                return;
+            }
+            let again = look.again.filter(|at| *at > now).unwrap_or(now + ms(500));
+            now = again.min(now + ms(500));
+        }
+        panic!("it was not noticed");
+    }
+
+    #[test]
+    fn one_that_does_nothing_is_asked_only_when_it_may_have_been_stopped() {
+        let (start, mut watch) = (Instant::now(), Watch::default());
+        let asleep = [Beat { count: 4, is_asleep: true }];
+        for seconds in 0..60 {
+            let look = watch.look(start + ms(1000 * seconds), None, &asleep);
+            assert_eq!(look, Look { act: None, asks: false, again: None });
+        }
+        let now = start + ms(60_000);
+        watch.doubts();
+        let look = Look { act: None, asks: true, again: Some(now + GOES_ON_WITHIN) };
+        assert_eq!(watch.look(now, None, &asleep), look);
+        assert!(!watch.look(now, None, &asleep).asks, "once");
+        let late = now + GOES_ON_WITHIN;
+        assert_eq!(watch.look(late, None, &asleep).act, Some(Act::Abort));
     }
 }

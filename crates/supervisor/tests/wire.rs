@@ -79,6 +79,7 @@ fn to_data() -> impl Strategy<Value = ToData> {
         }),
         (any::<bool>(), bytes()).prop_map(|(is_last, positions)| ToData::Go { is_last, positions }),
         Just(ToData::Quiesce {}),
+        Just(ToData::DoesItGoOn {}),
         any::<u32>().prop_map(|order| ToData::LinksDown { order }),
         Just(ToData::Replayed {}),
         prop::collection::vec(any::<u32>(), 0..64)
@@ -117,6 +118,7 @@ fn to_supervisor() -> impl Strategy<Value = ToSupervisor> {
         any::<u16>().prop_map(|port| ToSupervisor::Closed { port }),
         refusal().prop_map(|refusal| ToSupervisor::Ready { refusal }),
         Just(ToSupervisor::Running {}),
+        Just(ToSupervisor::GoesOn {}),
         (any::<bool>(), bytes())
             .prop_map(|(is_last, positions)| ToSupervisor::Export { is_last, positions }),
         (any::<(u32, bool)>(), bytes()).prop_map(|((ask, is_last), bytes)| ToSupervisor::Answer {

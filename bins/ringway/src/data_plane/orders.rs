@@ -118,10 +118,17 @@ impl DataPlane {
                     self.tell(&ToSupervisor::Answer { ask, is_last, bytes });
                 }
             }
+            ToData::DoesItGoOn {} => self.says_that_it_goes_on(),
             // They stand alone: before the settings, and around others.
             ToData::Given { .. } | ToData::Batch { .. } => return Err(BadMessage::Value.into()),
         }
         Ok(())
+    }
+
+    /// Every worker is woken for that.
+    fn says_that_it_goes_on(&self) {
+        self.worker.catch_up();
+        self.tell(&ToSupervisor::GoesOn {});
     }
 
     fn take_positions<const MAX: usize>(&mut self, positions: Bytes<MAX>) {

@@ -95,10 +95,8 @@ impl Supervisor {
                 self.upgrade_is_overtaken();
             }
             ToSupervisor::TapGone { port } if is_serving => self.on_tap_gone(PortId(port)),
-            ToSupervisor::Forbidden { call } => {
-                if let Some(plane) = self.planes.get(number) {
-                    plane.forbidden = Some(call);
-                }
+            ToSupervisor::Forbidden { .. } | ToSupervisor::GoesOn {} => {
+                self.planes.get(number).into_iter().for_each(|plane| plane.notes(&message));
             }
             ToSupervisor::Departed { stations } if is_serving => self.departed(stations),
             ToSupervisor::Stations { port, stations } if is_serving => self.know(port, stations),

@@ -34,6 +34,7 @@ mod replace;
 mod requests;
 mod routers;
 pub mod run;
+mod shut_down;
 mod stations;
 mod stats;
 mod system_calls;
@@ -60,7 +61,7 @@ use ringway_foreign::DeferredDrop;
 use ringway_host::{EventFd, Events, Poller};
 use ringway_supervisor::restart::Restarts;
 use ringway_switch::PortId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use tracing::info;
 
 use crate::config::{LowOption, RunConfig, Settings};
@@ -74,12 +75,11 @@ use departed::Departed;
 use fd_store::FdStore;
 use journal::Watched;
 use neighbours::Neighbours;
-use order::{Asked, Order};
+use order::Asked;
 use peer::UserNames;
 use planes::Planes;
 use ports::Port;
 use requests::Question;
-use vm_port::VmPort;
 use wake::Wake;
 
 /// Events handled per turn of the loop.
@@ -90,9 +90,6 @@ const LINK_DOWN_GRACE: Duration = Duration::from_millis(200);
 
 /// How often is looked whether what is owed has come.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// Longest wait for the data plane at the end.
-const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a supervisor does not serve any more.
 enum Ending {
@@ -108,6 +105,8 @@ pub struct Supervisor {
     control: ControlSocket,
     signals: UnixStream,
     reload_signals: UnixStream,
+    /// A child was stopped, goes on or has ended.
+    child_signals: UnixStream,
     /// Rung when a thread has closed what front-ends had sent.
     bell: Arc<EventFd>,
     settings: Settings,
@@ -207,7 +206,9 @@ impl Supervisor {
         let signals = catch(&[SIGINT, SIGTERM])?;
         poller.add(signals.as_fd(), Wake::Signal.token())?;
         let reload_signals = catch(&[SIGHUP])?;
-        for caught in [&signals, &reload_signals] {
+        let child_signals = catch(&[SIGCHLD])?;
+        poller.add(child_signals.as_fd(), Wake::Child.token())?;
+        for caught in [&signals, &reload_signals, &child_signals] {
             caught.set_nonblocking(true)?;
         }
         poller.add(reload_signals.as_fd(), Wake::Reload.token())?;
@@ -221,6 +222,7 @@ impl Supervisor {
             control,
             signals,
             reload_signals,
+            child_signals,
             bell,
             settings,
             workers,
@@ -354,48 +356,10 @@ impl Supervisor {
                 Some(Wake::Plane(plane)) => self.hear_plane(plane),
                 Some(Wake::PlaneEnd(plane)) => self.on_plane_end(plane),
                 Some(Wake::WorkerEnd) => self.on_worker_end(),
+                Some(Wake::Child) => self.on_child(),
                 Some(Wake::Reload) | None => {}
             }
         }
         Ok(true)
-    }
-
-    /// Tells guests that the link is down, gives them a moment, and closes everything.
-    pub fn shut_down(mut self) {
-        self.upgrade = None;
-        self.fd_store.tell("STOPPING=1");
-        self.fd_store.keep_only(&[]);
-        self.fd_store.store_nothing();
-        let begun = Instant::now();
-        let mut events = Events::with_capacity(EVENTS_MAX);
-        let message = |order| ringway_supervisor::wire::ToData::LinksDown { order };
-        if self.any_linked() && self.order_now(Order::LinksDown, message, vec![]) {
-            let is_over = |this: &Self| {
-                let is_waiting = match this.links_down {
-                    None => begun.elapsed() < LAST_WAIT,
-                    Some(is_told) => is_told && begun.elapsed() < LINK_DOWN_GRACE,
-                };
-                !is_waiting || !this.any_linked()
-            };
-            // A second signal means: now.
-            while !is_over(&self)
-                && matches!(self.turn(&mut events, Some(LOOK_EVERY / 10)), Ok(true))
-            {}
-        }
-        for id in self.ids() {
-            self.drop_link(id, None);
-        }
-        self.take_neighbours_along();
-        self.planes.finish(LAST_WAIT);
-    }
-
-    /// Whether it is of no use any more.
-    fn is_over(&self) -> bool {
-        let vms = self.ports.values().filter(|port| !port.is_leaving());
-        vms.filter_map(|port| port.vm.as_ref()).any(VmPort::is_over)
-    }
-
-    fn any_linked(&self) -> bool {
-        self.ports.values().any(Port::is_linked)
     }
 }

@@ -15,7 +15,7 @@ use anyhow::Context;
 use ringway_foreign::UntrustedFd;
 use ringway_supervisor::outbox::{Outbox, Owed};
 use ringway_supervisor::restart::{End, RequestId};
-use ringway_supervisor::watch::{Act, Beat, Watch};
+use ringway_supervisor::watch::{Act, Beat, Look, Watch};
 use ringway_supervisor::wire::{Batch, ToSupervisor};
 use rustix::io::Errno;
 use rustix::process::{
@@ -24,6 +24,7 @@ use rustix::process::{
 
 use super::descriptors::Kept;
 use super::order::Order;
+use super::record::PlaneRecord;
 use crate::channel::Channel;
 
 /// A program under which data planes run, with its arguments: for debuggers and profilers, with
@@ -104,7 +105,7 @@ pub(super) struct Plane {
     pub(super) speaks: u16,
     pub(super) stage: Stage,
     pub(super) since: Instant,
-    watch: Watch,
+    pub(super) watch: Watch,
     pub(super) look_at: Option<Instant>,
     is_hung: bool,
     /// It may open sockets for the guests of routers.
@@ -162,10 +163,11 @@ impl Plane {
     ///
     /// # Errors
     /// There is no such process.
-    pub(super) fn resume(pid: i32, channel: OwnedFd, may_route: bool) -> anyhow::Result<Self> {
+    pub(super) fn resume(record: &PlaneRecord, channel: OwnedFd) -> anyhow::Result<Self> {
+        let &PlaneRecord { pid, may_route, speaks, .. } = record;
         let pid = Pid::from_raw(pid).context("no process")?;
         let plane = Self::of(pid, Channel::over(channel), Stage::Running)?;
-        Ok(Self { may_route, ..plane })
+        Ok(Self { may_route, speaks: speaks.unwrap_or(1), ..plane })
     }
 
     fn of(pid: Pid, channel: Channel, stage: Stage) -> anyhow::Result<Self> {
@@ -221,10 +223,18 @@ impl Plane {
     pub(super) fn hear_last_words(&mut self) {
         for _ in 0..LAST_MESSAGES_MAX {
             match self.receive() {
-                Ok(Some(ToSupervisor::Forbidden { call })) => self.forbidden = Some(call),
-                Ok(Some(_)) => {}
+                Ok(Some(message)) => self.notes(&message),
                 Ok(None) | Err(_) => return,
             }
+        }
+    }
+
+    /// Takes what it says of itself.
+    pub(super) fn notes(&mut self, message: &ToSupervisor) {
+        match message {
+            ToSupervisor::Forbidden { call } => self.forbidden = Some(*call),
+            ToSupervisor::GoesOn {} => self.watch.goes_on(),
+            _ => {}
         }
     }
 
@@ -232,7 +242,10 @@ impl Plane {
     pub(super) fn look(&mut self, now: Instant, beats: &[Beat]) {
         let oldest = self.outbox.oldest();
         let beats = if self.stage == Stage::Running { beats } else { &[] };
-        let (act, again) = self.watch.look(now, oldest, beats);
+        let Look { act, asks, again } = self.watch.look(now, oldest, beats);
+        if asks {
+            self.ask_whether_it_goes_on();
+        }
         self.look_at = again.into_iter().chain(Some(now + LOOK_AT_WORKERS)).min();
         match act {
             Some(Act::Abort) => {

@@ -1,6 +1,7 @@
 //! The data planes that there are: the one that serves, the one that is to follow it, and those
 //! that were killed and have not ended yet.
 
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -116,7 +117,8 @@ impl Planes {
     pub(super) fn record<'a>(&'a self, fds: &mut Fds<'a>) -> Option<PlaneRecord> {
         let (number, plane) = self.serving.as_ref()?;
         let (pid, channel) = (plane.pid().try_into().ok()?, fds.put(plane.channel.as_fd()));
-        Some(PlaneRecord { number: *number, pid, channel, may_route: plane.may_route })
+        let (may_route, speaks) = (plane.may_route, Some(plane.speaks));
+        Some(PlaneRecord { number: *number, pid, channel, may_route, speaks })
     }
 
     /// There is one, which serves, and no other.
@@ -252,6 +254,14 @@ impl Supervisor {
             plane.tell(&ToData::Go { is_last, positions }, fds.into_iter().collect());
         }
         plane.forget_given();
+    }
+
+    /// A child was stopped, goes on or has ended.
+    pub(super) fn on_child(&mut self) {
+        let _ = (&self.child_signals).read(&mut [0; 16]);
+        if let Some(plane) = self.planes.serving() {
+            plane.watch.doubts();
+        }
     }
 
     /// Sends what waits, notices who does not answer, starts a new one when its time has come.

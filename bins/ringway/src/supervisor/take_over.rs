@@ -214,7 +214,7 @@ impl Supervisor {
 
     fn resume_plane(&mut self, record: &PlaneRecord, fds: &mut FoundFds) -> anyhow::Result<()> {
         let channel = fds.take(record.channel)?;
-        let plane = Plane::resume(record.pid, channel, record.may_route)?;
+        let plane = Plane::resume(record, channel)?;
         self.poller.add(plane.channel.as_fd(), Wake::Plane(record.number).token())?;
         self.poller.add(plane.pidfd.as_fd(), Wake::PlaneEnd(record.number).token())?;
         self.planes.resume(record.number, plane);

@@ -16,14 +16,14 @@ use super::plane::{Plane, Sent};
 /// Until what could not be sent is tried again.
 const SEND_AGAIN: Duration = Duration::from_millis(1);
 
-/// The first version of what both speak that has batches.
-const HAS_BATCHES: u16 = 2;
+/// The first version of what both speak that has batches, and asks whether it goes on.
+const NEWER: u16 = 2;
 
 impl Plane {
     /// Says what it was started with, and its settings; what follows goes together until
     /// [`is_filled`](Self::is_filled).
     pub(super) fn begin_filling(&mut self, config: &ToData) {
-        if self.speaks < HAS_BATCHES {
+        if self.speaks < NEWER {
             return self.tell(config, vec![]);
         }
         let numbers: Vec<u32> = self.given.keys().map(|number| number.unsigned_abs()).collect();
@@ -33,6 +33,14 @@ impl Plane {
         }
         self.tell(config, vec![]);
         self.batch = Some((Batch::default(), vec![]));
+    }
+
+    /// Asks whether all workers go on.
+    pub(super) fn ask_whether_it_goes_on(&mut self) {
+        match self.speaks {
+            NEWER.. => self.tell(&ToData::DoesItGoOn {}, vec![]),
+            _ => self.watch.goes_on(),
+        }
     }
 
     pub(super) fn is_filled(&mut self) {
@@ -74,7 +82,7 @@ impl Plane {
 
     /// The numbers under which it has them, if it was started with all of them.
     fn numbers_of(&self, fds: &[Sent]) -> Option<Vec<u32>> {
-        if self.speaks < HAS_BATCHES {
+        if self.speaks < NEWER {
             return None;
         }
         let numbers = fds.iter().map(|fd| fd.as_fd().as_raw_fd());

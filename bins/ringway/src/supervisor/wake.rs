@@ -15,6 +15,7 @@ pub(super) enum Wake {
     Plane(u32),
     PlaneEnd(u32),
     WorkerEnd,
+    Child,
 }
 
 impl Wake {
@@ -30,6 +31,7 @@ impl Wake {
             Self::Plane(plane) => (7, plane),
             Self::PlaneEnd(plane) => (8, plane),
             Self::WorkerEnd => (9, 0),
+            Self::Child => (10, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -48,6 +50,7 @@ impl Wake {
             7 => Some(Self::Plane(number)),
             8 => Some(Self::PlaneEnd(number)),
             9 => Some(Self::WorkerEnd),
+            10 => Some(Self::Child),
             _ => None,
         }
     }

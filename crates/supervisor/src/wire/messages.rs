@@ -96,6 +96,8 @@ messages! {
     /// What the data plane before knew of the stations of this router. Before `Go`; the last one
     /// counts.
     16 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
+    /// Do all workers go on? Answered by `GoesOn`.
+    17 DoesItGoOn {}
 }
 
 messages! {
@@ -137,6 +139,8 @@ messages! {
     142 SeenIps { port: u16, ips: List<SeenIp, SEEN_IPS_MAX> }
     /// What this router knows of its stations.
     143 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
+    /// All workers have answered.
+    144 GoesOn {}
 }
 
 const _: () = assert!(FDS_MAX <= MESSAGE_FDS_MAX && TAP_FDS_MAX < MESSAGE_FDS_MAX);

@@ -128,6 +128,8 @@ pub(super) struct PlaneRecord {
     pub(super) pid: i32,
     pub(super) channel: FdAt,
     pub(super) may_route: bool,
+    /// The version of what both speak; an older program does not say it.
+    pub(super) speaks: Option<u16>,
 }
 
 /// A client of the control socket.
