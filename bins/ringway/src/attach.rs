@@ -59,6 +59,11 @@ struct Attachment {
     qemu: Option<QemuVersion>,
 }
 
+/// Its guests' drivers hang when they first use the card.
+const VECTORS_NOTE: &str = "QEMU before version 8 without KVM, below domain (which has \
+    xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'): <qemu:commandline><qemu:arg \
+    value='-global'/><qemu:arg value='virtio-net-pci.vectors=0'/></qemu:commandline>";
+
 /// Why some programs are not asked for packed rings.
 const PACKED_NOTE: &str =
     "packed=on is left out: QEMU cannot go on with a packed ring when ringway was started again";
@@ -206,7 +211,8 @@ impl Attachment {
             escaped(&self.socket),
             mtu.unwrap_or_default(),
         );
-        let mut notes = vec!["memoryBacking belongs below domain, interface below devices"];
+        let mut notes =
+            vec!["memoryBacking belongs below domain, interface below devices", VECTORS_NOTE];
         notes.extend(self.packed.then_some(PACKED_NOTE));
         notes.extend(self.has_mtu_of_uplinks.then_some(MTU_NOTE));
         Given { xml: Some(xml), ..Given::arguments("libvirt", &[], &notes) }
