@@ -84,7 +84,11 @@ impl Origin {
 
     /// The mistake of a key that does not exist, with the nearest one that does.
     pub fn unknown_key(&self, what: &str, key: &str, keys: &[&str]) -> SpecError {
+        let begun = format!("{key}_");
+        let longer = keys.iter().copied().filter(|it| it.starts_with(&begun));
+        let longer: Vec<&str> = longer.collect();
         let advice = match nearest(key, keys.iter().copied()) {
+            _ if !longer.is_empty() => format!("did you mean {}?", longer.join(" or ")),
             Some(word) => format!("did you mean {word}?"),
             None => format!("use one of {}", keys.join(" ")),
         };
@@ -141,6 +145,14 @@ mod tests {
         assert_eq!(nearest("speed_of_light", words), None);
         assert_eq!(nearest(&"packed".repeat(100), words), None);
         assert_eq!(nearest("anything", []), None);
+    }
+
+    #[test]
+    fn what_begins_several_words_means_one_of_them() {
+        let keys = ["range", "rate_to_guest", "rate_from_guest"];
+        let origin = Origin { typed: "rate=5".to_owned(), syntax: Syntax::Flag };
+        let error = origin.unknown_key("option", "rate", &keys).to_string();
+        assert!(error.ends_with("did you mean rate_to_guest or rate_from_guest?"), "{error}");
     }
 
     #[test]
