@@ -90,3 +90,36 @@ fn without_a_terminal_it_prints_one_table() {
     let json: serde_json::Value = serde_json::from_str(&ringway.told(&["top", "--json"])).unwrap();
     assert_eq!(json["ports"][0]["state"], "waiting");
 }
+
+#[test]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    if Command::new("tmux").arg("-V").output().is_err() {
+        return println!("skipped: tmux is missing: ./x setup installs it");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let control = ringway.control().display().to_string();
+    let terminal = Terminal::run(directory.path(), "sh");
+    // The shell goes on when a command of its has ended by a signal.
+    terminal.press(&["trap : INT QUIT", "Enter"]);
+    let top = format!("{} top --control {control}", env!("CARGO_BIN_EXE_ringway"));
+    for (number, signal) in [(1, "HUP"), (2, "INT"), (3, "QUIT"), (15, "TERM")] {
+        let script = format!(
+            "clear; s=$(stty -g); sh -c 'echo $$ >pid-{signal}; exec {top}'; \
+             echo ended-by $? $([ \"$s\" = \"$(stty -g)\" ] && echo as-before)"
+        );
+        terminal.press(&["-l", &format!("cd {}; {script}", directory.path().display())]);
+        terminal.press(&["Enter"]);
+        terminal.shows("from pkt/s");
+        let pid = std::fs::read_to_string(directory.path().join(format!("pid-{signal}")));
+        let pid = pid.expect("written").trim().parse().expect("a number");
+        let pid = rustix::process::Pid::from_raw(pid).expect("not 0");
+        let sent = rustix::process::Signal::from_named_raw(number).expect("a signal");
+        rustix::process::kill_process(pid, sent).expect("it runs");
+        terminal.shows(&format!("ended-by {} as-before", 128 + number));
+    }
+    terminal.press(&["-l", &format!("clear; TERM=dumb {top} | cat; TERM=dumb {top}; echo ended")]);
+    terminal.press(&["Enter"]);
+    let screen = terminal.shows("\nended");
+    assert_eq!(screen.matches("1 port, ").count(), 2, "{screen}");
+}

@@ -9,6 +9,8 @@ mod state;
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use std::time::Duration;
 use anyhow::Context;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::args::TopArgs;
 use crate::control::client::ControlError;
@@ -39,14 +42,36 @@ type Report = Result<StatsReply, ControlError>;
 pub fn top(args: &TopArgs) -> anyhow::Result<()> {
     let control = args.ask.control_or_default();
     let first = request_stats(&control)?;
-    if args.ask.json || args.once || !io::stdout().is_terminal() {
+    if args.ask.json || args.once || !has_screen() {
         return once(args, &control, first);
     }
     let reports = ask_on(control)?;
+    let signal = note_signals()?;
     let mut terminal = ratatui::try_init().context("preparing the terminal")?;
-    let outcome = show(&mut terminal, first, &reports);
+    let outcome = show(&mut terminal, first, (&reports, &signal));
     ratatui::try_restore().context("restoring the terminal")?;
-    outcome
+    match signal.load(Ordering::Relaxed) {
+        0 => outcome,
+        // The terminal is as before; it ends by that signal, as its sender expects.
+        number => Ok(signal_hook::low_level::emulate_default_handler(i32::try_from(number)?)?),
+    }
+}
+
+/// A terminal on which something can be drawn.
+pub fn has_screen() -> bool {
+    let kind = std::env::var("TERM").unwrap_or_default();
+    io::stdout().is_terminal() && !["", "dumb"].contains(&kind.as_str())
+}
+
+/// Where the number of a signal that ends this command will be.
+fn note_signals() -> anyhow::Result<Arc<AtomicUsize>> {
+    let signal = Arc::new(AtomicUsize::new(0));
+    for number in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        let noted = usize::try_from(number)?;
+        signal_hook::flag::register_usize(number, Arc::clone(&signal), noted)
+            .context("catching signals")?;
+    }
+    Ok(signal)
 }
 
 /// Two reports, and one table of what was in between.
@@ -83,12 +108,12 @@ fn ask_on(control: PathBuf) -> anyhow::Result<Receiver<Report>> {
 fn show(
     terminal: &mut DefaultTerminal,
     first: StatsReply,
-    reports: &Receiver<Report>,
+    (reports, signal): (&Receiver<Report>, &AtomicUsize),
 ) -> anyhow::Result<()> {
     let (mut state, mut rates, mut trouble) = (State::default(), Rates::default(), None);
     rates.follow(first);
     let mut is_new = true;
-    loop {
+    while signal.load(Ordering::Relaxed) == 0 {
         if is_new {
             terminal.draw(|frame| screen::draw(frame, &state, &rates, trouble.as_deref()))?;
         }
@@ -111,4 +136,5 @@ fn show(
             Err(_) => {}
         }
     }
+    Ok(())
 }
