@@ -87,6 +87,10 @@ fn what_a_configuration_would_fail_for_is_found_with_what_mends_it() {
     assert!(!fine && said.contains("processor 1023 does not exist"), "{said}");
     let _running = Ringway::run(directory, &["--port", "a=vm:a.sock"]);
     let (fine, said) = verdict(directory, "[port.a]\nvm = \"a.sock\"\n");
+    assert!(fine && said.contains("the ringway that runs listens there"), "{said}");
+    let other = directory.join("b.sock");
+    let _other = std::os::unix::net::UnixListener::bind(other).expect("a socket");
+    let (fine, said) = verdict(directory, "[port.b]\nvm = \"b.sock\"\n");
     assert!(!fine && said.contains("a process listens there already"), "{said}");
     let (fine, said) = verdict(directory, "[port.a]\nvm = \"a.sock\"\nbogus = 1\n");
     assert!(!fine && said.contains("ringway.toml:5: bogus"), "{said}");

@@ -24,7 +24,24 @@ pub fn findings() -> Vec<Finding> {
     let mut findings = vec![taps(), new_taps(), kvm(), files(), io_uring(), huge_pages()];
     findings.extend(PROGRAMS.iter().map(program));
     findings.push(labels());
+    findings.extend(service_manager());
     findings
+}
+
+/// The first systemd that keeps a service's descriptors when its process was killed.
+const STORE_SINCE: u32 = 254;
+
+/// What a kill of the service means, where systemd runs.
+fn service_manager() -> Option<Finding> {
+    let output = Command::new("systemctl").arg("--version").output();
+    let said = output.ok().filter(|_| Path::new("/run/systemd/system").exists())?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let version: u32 = said.split_whitespace().nth(1)?.parse().ok()?;
+    let what = match version >= STORE_SINCE {
+        true => "front-ends stay connected when the service is killed",
+        false => "when the service is killed it has the same ports, and front-ends connect again",
+    };
+    Some(Finding::fine(format!("systemd {version}"), what))
 }
 
 /// Whether this process may make and change network interfaces.

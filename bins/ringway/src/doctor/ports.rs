@@ -6,23 +6,28 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use ringway_host::PeerCredentials;
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
 use super::finding::Finding;
 use super::machine::{TUN, make_tap, may_administer_networks};
 use crate::config::{PortKind, PortSpec, RunConfig};
+use crate::control::{client, request_stats};
 use crate::places;
 
 pub fn findings(config: &RunConfig) -> Vec<Finding> {
-    let control = listened_at("control socket", &config.settings.control);
-    std::iter::once(control).chain(config.ports.iter().map(port)).collect()
+    let path = &config.settings.control;
+    // Of a ringway that runs with that file.
+    let own = request_stats(path).ok().and_then(|_| client::pid(path));
+    let control = listened_at("control socket", path, own);
+    std::iter::once(control).chain(config.ports.iter().map(|it| port(it, own))).collect()
 }
 
-fn port(port: &PortSpec) -> Finding {
+fn port(port: &PortSpec, own: Option<u32>) -> Finding {
     let what = format!("port {}", port.name);
     match &port.kind {
-        PortKind::Vm { socket } => listened_at(&what, socket),
+        PortKind::Vm { socket } => listened_at(&what, socket, own),
         PortKind::VmConnect { socket } if socket.exists() => {
             Finding::fine(what, format!("{} is there", socket.display()))
         }
@@ -36,9 +41,12 @@ fn port(port: &PortSpec) -> Finding {
 }
 
 /// Whether a socket can be made there.
-fn listened_at(what: &str, socket: &Path) -> Finding {
+fn listened_at(what: &str, socket: &Path, own: Option<u32>) -> Finding {
     let shown = socket.display();
-    if UnixStream::connect(socket).is_ok() {
+    if let Ok(stream) = UnixStream::connect(socket) {
+        if own.is_some() && PeerCredentials::of(&stream).ok().and_then(|peer| peer.pid) == own {
+            return Finding::fine(what, format!("{shown}: the ringway that runs listens there"));
+        }
         let mend = "end that process, or choose another path";
         return Finding::wrong(what, format!("{shown}: a process listens there already"), mend);
     }
