@@ -13,16 +13,14 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use crate::attach_host::AttachHostCommand;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
 use crate::data_plane::attempt::Attempt;
-use crate::front_end::FrontEnd;
 use crate::outcome::EXIT_HELP;
 use crate::places;
-use crate::qemu_version::QemuVersion;
 use crate::run_help::{WIDTH, run_help};
 pub use back_end::BackEndArgs;
 pub use demo::{DemoArgs, KeepArgs};
 pub use questions::{
-    CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, SflowArgs, StatsArgs, TopArgs,
-    TraceArgs, WhyArgs,
+    AttachArgs, CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, SflowArgs, StatsArgs,
+    TopArgs, TraceArgs, WhyArgs,
 };
 use questions::{FIELDS_HELP, FILTER_HELP};
 
@@ -212,12 +210,15 @@ pub enum PortCommand {
         /// Its name, its kind, where it leads, and options
         #[arg(value_name = "NAME=KIND:ARG[,KEY=VALUE…]")]
         port: String,
+        /// Not to be there any more when the service is started again
+        #[arg(long)]
+        until_restart: bool,
         /// Which ringway, and how to print.
         #[command(flatten)]
         ask: AskArgs,
     },
     /// Remove a port; a guest sees its link go down first
-    #[command(visible_alias = "rm")]
+    #[command(visible_alias = "rm", aliases = ["del", "delete"])]
     Remove {
         /// Its name
         name: String,
@@ -269,25 +270,6 @@ pub struct DataPlaneArgs {
     /// Without the filter of system calls
     #[arg(long, requires = "attempt")]
     pub unfiltered: bool,
-}
-
-/// `ringway attach`
-#[derive(Debug, Args)]
-pub struct AttachArgs {
-    /// The port's name
-    pub port: String,
-    /// Print only what this program needs
-    #[arg(long = "for", value_name = "PROGRAM")]
-    pub program: Option<FrontEnd>,
-    /// Memory of the guest, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 512)]
-    pub memory: u32,
-    /// For this QEMU [default: the one that is installed]
-    #[arg(long, value_name = "VERSION")]
-    pub qemu_version: Option<QemuVersion>,
-    /// Which ringway, and how to print.
-    #[command(flatten)]
-    pub ask: AskArgs,
 }
 
 /// Which ringway is asked, and how its answer is printed.

@@ -42,6 +42,7 @@ mod run_help;
 mod sandbox;
 mod sflow;
 mod signals;
+mod socket_reach;
 mod spec_text;
 mod stats;
 mod stats_view;

@@ -28,14 +28,15 @@ pub fn port(command: &PortCommand) -> Result<anyhow::Result<()>, Vec<SpecError>>
         PortCommand::List { name, toml, label, ask } => {
             Ok(list(ask, *toml, (name.as_deref(), label)))
         }
-        PortCommand::Add { port, ask } => {
+        PortCommand::Add { port, until_restart, ask } => {
             let low = flags::parse_port(port).map_err(|error| vec![error])?;
             let spec = absolute(PortSpec::resolve(&low)?);
             let mut port = json::write_port(&spec);
             // Where sockets are by default is for the ringway that makes them to say.
             let unsaid = low.kinds.iter().find(|kind| kind.key == "vm" && kind.value.is_empty());
             port.extend(unsaid.map(|kind| (kind.key.clone(), String::new().into())));
-            Ok(change(ask, &Request::PortAdd(port), &spec.name, "added"))
+            let request = Request::PortAdd { port, until_restart: *until_restart };
+            Ok(change(ask, &request, &spec.name, "added"))
         }
         PortCommand::Remove { name, ask } => {
             Ok(change(ask, &Request::PortRemove(name.clone()), name, "removed"))

@@ -2,7 +2,7 @@
 //!
 //! Limits: with `--watch` it ends with an error when the ringway it watches is gone.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -11,6 +11,7 @@ use crate::args::StatsArgs;
 use crate::config::error::no_port;
 use crate::control::{StatsReply, request_stats};
 use crate::signals::catch_signals;
+use crate::top::has_screen;
 use crate::{layout, stats_view};
 
 /// Time between two reports.
@@ -54,15 +55,16 @@ fn watch(args: &StatsArgs) -> anyhow::Result<()> {
 /// Asks, prints, and returns what was printed.
 fn show(args: &StatsArgs, before: Option<&StatsReply>) -> anyhow::Result<StatsReply> {
     let mut now = request_stats(&args.ask.control_or_default())?;
+    let all = now.ports.len();
     if let Some(name) = &args.port {
         ensure!(now.names().any(|it| it == name), no_port(name, now.names()));
         now.ports.retain(|port| port.name == *name);
     }
     let mut text = match args.ask.json {
         true => serde_json::to_string(&now)? + "\n",
-        false => stats_view::table(&now, before, layout::width()),
+        false => stats_view::table_of(&now, before, (all, layout::width())),
     };
-    if args.watch && !args.ask.json && io::stdout().is_terminal() {
+    if args.watch && !args.ask.json && has_screen() {
         text = format!("{HOME}{}{CLEAR_REST}", text.replace('\n', CLEAR_LINE));
     }
     let mut output = io::stdout().lock();

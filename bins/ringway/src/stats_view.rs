@@ -18,16 +18,22 @@ const NUMBERS: [usize; 2] = [3, 4];
 /// Packets of a second from which on system calls are told per packet.
 const BUSY_PACKETS: u64 = 1000;
 
-/// The ports and the lines above them, no wider than that; with the report `before`, rates are
-/// shown too.
-pub fn table(now: &StatsReply, before: Option<&StatsReply>, width: usize) -> String {
+/// The ports, of so many, and the lines above them, no wider than that; with the report `before`,
+/// rates are shown too.
+pub fn table_of(
+    now: &StatsReply,
+    before: Option<&StatsReply>,
+    (all, width): (usize, usize),
+) -> String {
     let rows = now.ports.iter().map(|port| {
         let earlier = before.and_then(|before| earlier(port, now, before));
         row(port, earlier)
     });
     let ports = layout::rows(HEADER, &rows.collect::<Vec<_>>(), &NUMBERS, width);
     let seconds = units::count(now.uptime_ms / 1000);
-    let count = units::counted(now.ports.len() as u64, "port");
+    let shown = now.ports.len();
+    let of = if shown == all { String::new() } else { format!("{shown} of ") };
+    let count = of + &units::counted(all as u64, "port");
     let workers = now.workers.iter().flat_map(|it| layout::wrapped(&worker(it), width));
     let workers: String = workers.map(|line| line + "\n").collect();
     let sandbox = now.sandbox.iter().map(|sandbox| format!("sandbox: {sandbox}"));
@@ -94,6 +100,9 @@ fn earlier<'a>(
 
 fn state(port: &PortStats) -> String {
     let mut text = port.state.clone();
+    if port.link_up == Some(false) {
+        text.push_str("\nlink down");
+    }
     if let Some(front_end) = &port.front_end {
         // Each on a line of its own keeps the column narrow.
         let _ = write!(text, "\n{}", front_end.to_string().replace(", ", "\n"));
@@ -106,7 +115,7 @@ fn state(port: &PortStats) -> String {
         let twice = units::counted(port.replayed, "packet");
         let _ = write!(text, "\n{twice} may have come twice");
     }
-    for line in port.error.iter().chain(&port.broken) {
+    for line in port.notice.iter().chain(&port.error).chain(&port.broken) {
         let _ = write!(text, "\n{line}");
     }
     text
@@ -221,6 +230,10 @@ mod tests {
     use crate::control::examples::{example, largest};
 
     const WIDE: usize = 250;
+
+    fn table(now: &StatsReply, before: Option<&StatsReply>, width: usize) -> String {
+        table_of(now, before, (now.ports.len(), width))
+    }
 
     #[test]
     fn nothing_is_wider_than_the_terminal_and_nothing_is_left_out() {

@@ -67,6 +67,8 @@ fn commands(text: &str) -> Vec<String> {
 fn script(commands: &[String], file: &str) -> String {
     let mut script = format!("{STRICT}cat > ringway.toml <<'END'\n{file}\nEND\n");
     for command in commands {
+        // Only hosts with libvirt have that group.
+        let command = command.replace("socket_group=kvm", "socket_group=root");
         let control = command.split(" --control ").nth(1).and_then(|it| it.split(' ').next());
         let control = control.map_or(String::new(), |path| format!(" --control {path}"));
         script.push_str(&match command.split(' ').nth(1) {

@@ -61,7 +61,12 @@ fn scrapers_over_tcp_are_answered_whatever_others_do() {
     assert!(reply.contains("ringway_port_state{port=\"a\",state=\"waiting\"} 1\n"), "{reply}");
     assert!(reply.ends_with("# EOF\n"), "{reply}");
     let asked = |request| got(connect().expect("connected"), request);
-    assert!(asked("GET / HTTP/1.1\r\n\r\n").contains("404 Not Found"));
+    assert!(
+        asked("GET / HTTP/1.1\r\n\r\n").ends_with("<a href=\"/metrics\">Metrics of ringway</a>\n")
+    );
+    assert!(asked("GET /other HTTP/1.1\r\n\r\n").contains("404 Not Found"));
+    let head = asked("HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
     assert!(asked("what?\r\n\r\n").contains("400 Bad Request"));
     assert!(asked("POST /metrics HTTP/1.1\r\n\r\n").contains("400 Bad Request"));
     drop(ringway);
@@ -85,7 +90,7 @@ fn a_port_that_the_kernel_chooses_is_told() {
 }
 
 #[test]
-fn too_many_scrapers_are_hung_up_on() {
+fn of_many_that_do_not_ask_some_are_hung_up_on() {
     let directory = tempfile::tempdir().expect("a directory");
     let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
     let place = free_place();
@@ -101,6 +106,31 @@ fn too_many_scrapers_are_hung_up_on() {
         Some(scrapers.iter().filter(|scraper| is_over(scraper)).count()).filter(|&it| it > 0)
     });
     assert!(hung_up < 20, "{hung_up}");
+}
+
+#[test]
+fn those_that_do_not_ask_keep_no_place_from_those_that_do() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let place = free_place();
+    let _server = Server::at(&place, &ringway);
+    wait_for("the server", || TcpStream::connect(&place).ok());
+    for _ in 0..3 {
+        let half = || {
+            let mut stream = TcpStream::connect(&place).expect("connected");
+            stream.write_all(b"GET /met").expect("sent");
+            stream
+        };
+        let halves: Vec<TcpStream> = (0..8).map(|_| half()).collect();
+        // Sooner than any of them is given up.
+        let mut stream = TcpStream::connect(&place).expect("connected");
+        stream.set_read_timeout(Some(Duration::from_secs(4))).expect("set");
+        stream.write_all(SCRAPE.as_bytes()).expect("sent");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("a reply");
+        assert!(reply.contains("200 OK"), "{reply}");
+        drop(halves);
+    }
 }
 
 /// A scraper that sends a byte now and then would keep a place for hours.
@@ -197,6 +227,10 @@ fn promtool_finds_nothing_wrong_and_prometheus_reads_it() {
     let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock,histograms=on"];
     let ringway = Ringway::run(directory.path(), &ports);
     let _b = guest(directory.path(), "b");
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/ringway.rules.yml");
+    let checked = Command::new(&promtool).args(["check", "rules"]).arg(rules).output();
+    let checked = checked.expect("it starts");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let mut lint = Command::new(promtool);
     lint.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut lint = lint.spawn().expect("it starts");

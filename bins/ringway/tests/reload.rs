@@ -63,11 +63,13 @@ fn a_bad_file_changes_nothing() {
     write(path, &port("a", ""));
     let ringway = Ringway::run(path, &["--config", "ringway.toml"]);
     ringway.told(&["port", "add", "mine=vm:mine.sock"]);
+    // Its place, under another name.
+    let taken = "[port.other]\nvm = \"mine.sock\"\n".to_string();
     let bad = [
         "[port.a\n".to_string(),
         port("b", "paked = true"),
         port("b", "") + &port("c", "mtu = 1"),
-        port("mine", ""),
+        taken,
         port("b", "") + "[port.c]\nvm = \"b.sock\"\n",
     ];
     for text in bad {

@@ -72,7 +72,7 @@ systemctl start $unit
 systemd-analyze --no-pager security --threshold=15 $unit | tail -1
 systemd-analyze --no-pager security --threshold=13 ringway-metrics | tail -1
 ringway port add vm0=vm:,socket_group=guests
-stat -c '%G may open %n' /run/ringway/ringway/vm0.sock
+stat -c '%G may open %n' /run/ringway/vm0.sock
 ringway port add net=nat:
 ip tuntap add tap1 mode tap user ringway vnet_hdr
 ringway port add own=tap:tap1
@@ -84,6 +84,12 @@ touch /run/ringway/of-others
 systemctl kill --signal=KILL --kill-who=main $unit
 until ringway stats; do sleep 0.1; done
 test -f /run/ringway/of-others && echo its directory stayed
+systemctl restart $unit
+names=$(ringway port list --json | grep -o '"name":"[a-z0-9]*"' | tr '\n' ' ')
+echo "after a restart: $names"
+ringway port remove net && ringway port remove own
+echo 'nonsense' >/etc/ringway/ringway.toml
+systemctl reload $unit || echo a wrong file was refused
 
 printf '[ringway]\npin = "0"\n[port.up]\ntap = "tap0"\n' >/etc/ringway/ringway.toml
 setpriv --reuid ringway --regid ringway --init-groups \
@@ -143,7 +149,7 @@ fn the_service_may_do_what_its_unit_says() {
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let wanted = [
         "exposure level for ringway.service: 1.5 ",
-        "guests may open /run/ringway/ringway/vm0.sock",
+        "guests may open /run/ringway/vm0.sock",
         "net: added",
         "own: added",
         "or let the service make taps: sudo install -D -m 644",
@@ -151,6 +157,8 @@ fn the_service_may_do_what_its_unit_says() {
         "its range was refused",
         "that was refused",
         "its directory stayed",
+        "after a restart: \"name\":\"vm0\" \"name\":\"net\" \"name\":\"own\" ",
+        "a wrong file was refused",
         "the doctor says so",
         "no core, no capabilities)",
         "capabilities: net_admin",

@@ -167,7 +167,10 @@ fn named_ports_are_sampled_both_ways_and_others_are_not() {
     let why = ringway.refused(&["sflow", "--collector", "127.0.0.1:6343", "nowhere"]);
     assert!(why.contains("there is no port called \"nowhere\": use one of a b c"), "{why}");
     let why = ringway.refused(&["sflow", "--collector", "collector.example:6343"]);
-    assert!(why.contains("write an address and a port, such as 192.0.2.1:6343"), "{why}");
+    assert!(
+        why.contains("write an address or a name, and a port, such as 192.0.2.1:6343"),
+        "{why}"
+    );
 }
 
 #[test]

@@ -61,6 +61,33 @@ fn a_tap_is_opened_with_as_many_queues_as_workers_can_use() {
 }
 
 #[test]
+fn a_tap_that_was_made_anew_says_what_it_was_a_part_of() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "vm0=vm:vm0.sock", "--port", "up=tap:rwt0"];
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &ports) else {
+        println!("skipped: no network namespace or no /dev/net/tun here");
+        return;
+    };
+    let bridge = "ip link add br7 type bridge && ip link set rwt0 master br7 && echo done";
+    if !ringway.inside(&["sh", "-c", bridge]).contains("done") {
+        println!("skipped: no bridges here");
+        return;
+    }
+    assert!(!ringway.told(&["stats"]).contains("new interface"));
+    ringway.inside(&["ip", "link", "del", "rwt0"]);
+    let is_there = || ringway.inside(&["ip", "link", "show", "rwt0"]).contains("rwt0");
+    wait_for("another one", || is_there().then_some(()));
+    wait_for("it serves", || (ringway.state("up")? == "running").then_some(()));
+    let said = "rwt0 is a new interface";
+    ringway.assert_logged(said);
+    assert!(ringway.log().contains("was in br7: ip link set rwt0 master br7 up"));
+    assert!(ringway.told(&["stats"]).replace("\n", " ").contains("new interface"));
+    assert!(ringway.told(&["why", "up"]).contains("its interface was deleted and made anew"));
+    ringway.inside(&["ip", "link", "set", "rwt0", "master", "br7"]);
+    assert!(!ringway.told(&["stats", "--json"]).contains(said), "it is a part of it again");
+}
+
+#[test]
 fn a_tap_that_is_deleted_fails_visibly_and_is_opened_again() {
     let directory = tempfile::tempdir().expect("a directory");
     let arguments = ["--workers", "2", "--port", "vm0=vm:vm0.sock"];

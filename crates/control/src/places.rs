@@ -3,9 +3,10 @@
 //!
 //! How: below `$XDG_RUNTIME_DIR` if that is this user's; otherwise below `/run` for root; otherwise
 //! below a directory of one's own in `/tmp`. There `ringway.sock` is the control socket, and
-//! `ringway/NAME.sock` the socket of a port. In `/tmp` others may have taken the name: a directory
-//! that is not this user's, or that others may look into, is passed over and the next name is
-//! tried.
+//! `ringway/NAME.sock` the socket of a port; in a directory that is called `ringway` already, such
+//! as that of the service, `NAME.sock`, so that other users reach it. In `/tmp` others may have
+//! taken the name: a directory that is not this user's, or that others may look into, is passed
+//! over and the next name is tried.
 //!
 //! Limits: [`NAMES_MAX`] names are tried. `/tmp` is not `$TMPDIR`, so that all commands of a user
 //! look in one place.
@@ -38,6 +39,18 @@ pub fn control_socket() -> PathBuf {
 /// Where the service of a package takes orders.
 const SERVICE: &str = "/run/ringway/ringway.sock";
 
+/// Its unit, if it is installed.
+const UNITS: [&str; 2] =
+    ["/lib/systemd/system/ringway.service", "/etc/systemd/system/ringway.service"];
+
+/// How to start the ringway that would answer there.
+pub fn how_to_start(control: &str) -> String {
+    match control {
+        SERVICE => "it with: systemctl start ringway".to_owned(),
+        _ => format!("one with: ringway run --control {control} …"),
+    }
+}
+
 /// What gives the service of a package the rights to make taps and to pin workers.
 pub const WIDE_SERVICE: &str = "sudo install -D -m 644 -t /etc/systemd/system/ringway.service.d \
                                 /usr/share/ringway/wide.conf && sudo systemctl daemon-reload && \
@@ -47,12 +60,14 @@ pub const WIDE_SERVICE: &str = "sudo install -D -m 644 -t /etc/systemd/system/ri
 pub fn control_socket_to_ask() -> PathBuf {
     let own = control_socket();
     let service = Path::new(SERVICE);
-    if !own.exists() && service.exists() { service.to_path_buf() } else { own }
+    let is_installed = || UNITS.iter().any(|unit| Path::new(unit).exists());
+    let is_service = !own.exists() && (service.exists() || is_installed());
+    if is_service { service.to_path_buf() } else { own }
 }
 
 /// Where `ringway run` listens for the guest of a port if no path is given.
 pub fn guest_socket(port: &str) -> PathBuf {
-    Surroundings::here().base().join(SOCKETS).join(format!("{port}.sock"))
+    sockets(&Surroundings::here().base()).join(format!("{port}.sock"))
 }
 
 /// Makes the directory of a socket, if it is one of those above, and checks whose it is.
@@ -67,13 +82,20 @@ pub fn prepare(socket: &Path) -> anyhow::Result<()> {
 pub fn is_made(socket: &Path) -> bool {
     let here = Surroundings::here();
     let (base, is_own) = here.place();
-    let sockets = base.join(SOCKETS);
+    let sockets = sockets(&base);
     let parent = socket.parent();
-    parent == Some(&sockets) || is_own && parent == Some(&base)
+    sockets != base && parent == Some(&sockets) || is_own && parent == Some(&base)
 }
 
 /// The directory of ports' sockets.
 const SOCKETS: &str = "ringway";
+
+/// Where they are: in a directory of ringway's own without another one, which only its owner could
+/// pass.
+fn sockets(base: &Path) -> PathBuf {
+    let is_own = base.file_name().is_some_and(|name| name == SOCKETS);
+    if is_own { base.to_owned() } else { base.join(SOCKETS) }
+}
 
 /// What the place depends on.
 #[derive(Debug)]
@@ -140,12 +162,12 @@ impl Surroundings {
 
     fn prepare(&self, socket: &Path) -> anyhow::Result<()> {
         let (base, is_own) = self.place();
-        let sockets = base.join(SOCKETS);
+        let sockets = sockets(&base);
         let parent = socket.parent();
         if is_own && (parent == Some(&base) || parent == Some(&sockets)) {
             self.make(&base, OTHERS)?;
         }
-        if parent == Some(&sockets) {
+        if sockets != base && parent == Some(&sockets) {
             self.make(&sockets, OTHERS_WRITE)?;
         }
         Ok(())
@@ -206,6 +228,14 @@ mod tests {
         here.runtime = Some(root.path().to_owned());
         here.user += 1;
         assert_ne!(here.base(), root.path(), "another user's");
+    }
+
+    #[test]
+    fn a_directory_of_ringways_own_has_the_sockets_itself() {
+        assert_eq!(sockets(Path::new("/run/ringway")), Path::new("/run/ringway"));
+        assert_eq!(sockets(Path::new("/run/user/7")), Path::new("/run/user/7/ringway"));
+        let own = PathBuf::from("/tmp/ringway-7");
+        assert_eq!(sockets(&own), own.join(SOCKETS));
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! Commands that ask a running ringway what it sees and knows.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::AskArgs;
 use crate::control::Direction;
+use crate::front_end::FrontEnd;
 use crate::metrics::place::Place;
 use crate::places;
+use crate::qemu_version::QemuVersion;
 
 /// `ringway stats`
 #[derive(Debug, Args)]
@@ -60,15 +62,16 @@ impl MetricsArgs {
     }
 }
 
-/// Names are not looked up.
+/// A name is looked up once.
 fn place(typed: &str) -> Result<SocketAddr, &'static str> {
-    typed.parse().map_err(|_| "write an address and a port, such as 192.0.2.1:6343")
+    let found = typed.to_socket_addrs().ok().and_then(|mut all| all.next());
+    found.ok_or("write an address or a name, and a port, such as 192.0.2.1:6343")
 }
 
 /// `ringway sflow`
 #[derive(Debug, Args)]
 pub struct SflowArgs {
-    /// Where samples are sent to, such as 192.0.2.1:6343
+    /// Where samples are sent to, such as 192.0.2.1:6343 or localhost:6343
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = place)]
     pub collector: SocketAddr,
     /// The ports whose packets are sampled, both ways; without them: all, where packets come in
@@ -228,4 +231,23 @@ impl CaptureArgs {
     pub fn control_or_default(&self) -> PathBuf {
         self.control.clone().unwrap_or_else(places::control_socket_to_ask)
     }
+}
+
+/// `ringway attach`
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    /// The port's name
+    pub port: String,
+    /// Print only what this program needs
+    #[arg(long = "for", value_name = "PROGRAM")]
+    pub program: Option<FrontEnd>,
+    /// Memory of the guest, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
+    pub memory: u32,
+    /// For this QEMU [default: the one that is installed]
+    #[arg(long, value_name = "VERSION")]
+    pub qemu_version: Option<QemuVersion>,
+    /// Which ringway, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
 }

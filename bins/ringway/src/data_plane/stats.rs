@@ -39,6 +39,7 @@ impl DataPlane {
                 replayed: self.replayed,
                 ..DataPlaneStats::default()
             }),
+            daemon: None,
             ports: ports.collect(),
             workers: self.worker.efforts().iter().map(worker_stats).collect(),
         }
@@ -117,6 +118,9 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         connected: port.is_linked() || port.vm.is_none(),
         state: state(port, snapshots, &broken).to_string(),
         error: None,
+        link_up: Some(port.spec.is_link_up),
+        notice: None,
+        number: None,
         front_end: None,
         refused_front_ends: 0,
         replayed: 0,
@@ -232,7 +236,6 @@ fn direction(counters: &Counters) -> DirectionStats {
     let drops = DropReason::ALL
         .iter()
         .map(|&reason| (reason.name().to_string(), counters.drops[reason as usize]))
-        .filter(|(_, count)| *count > 0)
         .collect();
     DirectionStats {
         packets: counters.packets,

@@ -1,17 +1,21 @@
 //! `ringway metrics`: the statistics of a running ringway for Prometheus and its like.
 //!
-//! It is a process of its own that asks over the control socket for each scrape: what listens to
-//! a network has no part in carrying packets. Limits: [`SCRAPERS_MAX`] scrapers at once, the
-//! others are hung up on; a request has at most [`REQUEST_LEN_MAX`] bytes; a scraper that neither
-//! sends nor reads for [`SCRAPER_LIMIT`] is hung up on, and so is one that takes longer than
-//! twice that to ask, or to read the answer.
+//! It is a process of its own that asks over the control socket for each scrape: what listens to a
+//! network has no part in carrying packets. Limits: [`SCRAPERS_MAX`] scrapers at once: of those
+//! that have not asked yet the oldest makes room for another one, which otherwise waits; a request
+//! has at most [`REQUEST_LEN_MAX`] bytes; a scraper that neither sends nor reads for
+//! [`SCRAPER_LIMIT`] is hung up on, and so is one that takes longer than twice that to ask, or to
+//! read the answer.
 
+mod families;
 mod histograms;
+mod more;
 pub mod place;
+mod places;
 mod text;
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +29,7 @@ use crate::args::MetricsArgs;
 use crate::control::request_stats;
 use crate::outcome;
 use place::Place;
+use places::{Places, Taken};
 
 const SCRAPERS_MAX: usize = 8;
 
@@ -36,6 +41,8 @@ const SCRAPER_LIMIT: Duration = Duration::from_secs(5);
 const HEADERS_MAX: usize = 64;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+const END_OF_HEAD: &str = "\r\n\r\n";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Prints the metrics once, or answers scrapers until a signal ends it.
@@ -71,22 +78,19 @@ fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
     };
     outcome::say(&format!("metrics at {at}"));
     let control: Arc<Path> = control.into();
-    // As many copies of it as scrapers are being answered, and this one.
-    let busy = Arc::new(());
+    let places = Arc::new(Places::default());
     for scraper in connections {
         let Ok(scraper) = scraper else {
             // Out of file descriptors, or a connection that has gone: later ones may do better.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if Arc::strong_count(&busy) > SCRAPERS_MAX {
-            continue;
-        }
-        let (control, busy) = (Arc::clone(&control), Arc::clone(&busy));
+        let place = Places::take(&places, scraper.again());
+        let control = Arc::clone(&control);
         let answer = move || {
             // A scraper that hangs up in the middle has had what it wanted.
-            let _ = scraper.answer(&control);
-            drop(busy);
+            let _ = scraper.answer(&control, &place);
+            drop(place);
         };
         // Without a thread the scraper is hung up on.
         let _ = thread::Builder::new().name("scraper".to_string()).spawn(answer);
@@ -99,30 +103,45 @@ fn bind(path: &Path) -> Result<UnixListener, SocketError> {
     take_path(path, || UnixListener::bind(path))
 }
 
-enum Scraper {
+pub(super) enum Scraper {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Scraper {
-    fn answer(self, control: &Path) -> io::Result<()> {
+    /// The same connection, to be ended from outside.
+    fn again(&self) -> Option<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().ok().map(Self::Tcp),
+            Self::Unix(stream) => stream.try_clone().ok().map(Self::Unix),
+        }
+    }
+
+    pub(super) fn hang_up(&self) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    fn answer(self, control: &Path, taken: &Taken) -> io::Result<()> {
         let limit = Some(SCRAPER_LIMIT);
         match self {
             Self::Tcp(mut stream) => {
                 stream.set_read_timeout(limit)?;
                 stream.set_write_timeout(limit)?;
-                answer(&mut stream, control)
+                answer(&mut stream, control, taken)
             }
             Self::Unix(mut stream) => {
                 stream.set_read_timeout(limit)?;
                 stream.set_write_timeout(limit)?;
-                answer(&mut stream, control)
+                answer(&mut stream, control, taken)
             }
         }
     }
 }
 
-fn answer(stream: &mut (impl Read + Write), control: &Path) -> io::Result<()> {
+fn answer(stream: &mut (impl Read + Write), control: &Path, taken: &Taken) -> io::Result<()> {
     let mut request = Vec::new();
     let mut piece = [0; 1024];
     let begun = Instant::now();
@@ -135,6 +154,7 @@ fn answer(stream: &mut (impl Read + Write), control: &Path) -> io::Result<()> {
             asked => break asked,
         }
     };
+    taken.has_asked();
     let (reply, begun) = (reply(&asked, control), Instant::now());
     let mut left = reply.as_bytes();
     while !left.is_empty() && begun.elapsed() < SCRAPER_LIMIT {
@@ -150,8 +170,17 @@ fn answer(stream: &mut (impl Read + Write), control: &Path) -> io::Result<()> {
 enum Asked {
     More,
     Nonsense,
-    Other,
+    /// `is_head`: without the text.
+    Page {
+        path: Page,
+        is_head: bool,
+    },
+}
+
+enum Page {
+    Root,
     Metrics { open: bool },
+    Other,
 }
 
 fn asked(request: &[u8]) -> Asked {
@@ -164,8 +193,14 @@ fn asked(request: &[u8]) -> Asked {
     let path = parsed.path.and_then(|path| path.split('?').next());
     match (is_whole, parsed.method, path) {
         (false, ..) => Asked::More,
-        (true, Some("GET"), Some("/metrics")) => Asked::Metrics { open: wants_open(&parsed) },
-        (true, Some("GET"), _) => Asked::Other,
+        (true, Some(method @ ("GET" | "HEAD")), path) => {
+            let path = match path {
+                Some("/metrics") => Page::Metrics { open: wants_open(&parsed) },
+                Some("/") => Page::Root,
+                _ => Page::Other,
+            };
+            Asked::Page { path, is_head: method == "HEAD" }
+        }
         (true, ..) => Asked::Nonsense,
     }
 }
@@ -178,14 +213,22 @@ fn wants_open(request: &httparse::Request<'_, '_>) -> bool {
 
 fn reply(asked: &Asked, control: &Path) -> String {
     const ADVICE: &str = "ask: GET /metrics\n";
-    match *asked {
-        Asked::More | Asked::Nonsense => page("400 Bad Request", PROMETHEUS, ADVICE),
-        Asked::Other => page("404 Not Found", PROMETHEUS, ADVICE),
-        Asked::Metrics { open } => match measured(control) {
-            Ok(text) if open => page("200 OK", OPEN_METRICS, &text),
+    const LINK: &str = "<a href=\"/metrics\">Metrics of ringway</a>\n";
+    let Asked::Page { path, is_head } = asked else {
+        return page("400 Bad Request", PROMETHEUS, ADVICE);
+    };
+    let whole = match path {
+        Page::Root => page("200 OK", HTML, LINK),
+        Page::Other => page("404 Not Found", PROMETHEUS, ADVICE),
+        Page::Metrics { open } => match measured(control) {
+            Ok(text) if *open => page("200 OK", OPEN_METRICS, &text),
             Ok(text) => page("200 OK", PROMETHEUS, &text::prometheus(&text)),
             Err(error) => page("503 Service Unavailable", PROMETHEUS, &format!("{error:#}\n")),
         },
+    };
+    match whole.split_once(END_OF_HEAD).filter(|_| *is_head) {
+        Some((head, _)) => format!("{head}{END_OF_HEAD}"),
+        None => whole,
     }
 }
 
@@ -197,7 +240,7 @@ fn page(status: &str, kind: &str, text: &str) -> String {
     let len = text.len();
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\n\
-         Connection: close\r\n\r\n{text}"
+         Connection: close{END_OF_HEAD}{text}"
     )
 }
 

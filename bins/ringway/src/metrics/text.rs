@@ -10,12 +10,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::histograms;
+use super::families::{Labels, bytes, counters, gauges};
+use super::{histograms, more};
 use crate::control::{DirectionStats, EffortStats, PortStats, QueueStats, StatsReply, WorkerStats};
 use crate::units;
-
-/// What tells the lines of one metric apart.
-type Labels = Vec<(&'static str, String)>;
 
 /// The states that a port may be in.
 const STATES: [&str; 6] = ["waiting", "connected", "running", "broken", "failed", "quarantined"];
@@ -29,7 +27,9 @@ pub fn open_metrics(report: &StatsReply) -> Result<String, fmt::Error> {
     let uptime: Gauge<f64, std::sync::atomic::AtomicU64> = Gauge::default();
     uptime.set(units::approximate(report.uptime_ms) / 1000.0);
     registry.register_with_unit("uptime", "Time since ringway has started", Unit::Seconds, uptime);
+    more::daemon(&mut registry, report);
     ports(&mut registry, &report.ports);
+    more::routers(&mut registry, &report.ports);
     noted(&mut registry, &report.ports);
     queues(&mut registry, &report.ports);
     histograms::waits(&mut registry, &report.ports);
@@ -78,6 +78,8 @@ fn ports(registry: &mut Registry, ports: &[PortStats]) {
     let moved = of_ports(|port| port.moved_addresses);
     let help = "Addresses that have moved to this port from another one";
     counters(registry, "port_moved_addresses", help, moved);
+    let up = of_ports(|port| u64::from(port.link_up != Some(false)));
+    gauges(registry, "port_link_up", "Whether the link of a port is up (link=)", up);
     let broken = of_ports(|port| port.broken.len() as u64);
     gauges(registry, "port_broken_queues", "Queues stopped because a guest broke them", broken);
     let directions = ports.iter().flat_map(directions).collect::<Vec<_>>();
@@ -141,13 +143,18 @@ fn workers(registry: &mut Registry, workers: &[WorkerStats]) {
     counters(registry, "worker_system_calls", "System calls on the data path", calls);
     let wakeups = of(|total| total.wakeups);
     counters(registry, "worker_wakeups", "Sleeps that ended", wakeups);
-    let family = Family::<Labels, Counter<f64, std::sync::atomic::AtomicU64>>::default();
-    for worker in workers {
-        let polled = units::approximate(worker.total.polled_ns) / 1e9;
-        family.get_or_create(&label(worker)).inc_by(polled);
-    }
-    let help = "Time spent looking for work";
-    registry.register_with_unit("worker_polled", help, Unit::Seconds, family);
+    let mut seconds = |name: &str, help: &str, of: fn(&WorkerStats) -> u64| {
+        let family = Family::<Labels, Counter<f64, std::sync::atomic::AtomicU64>>::default();
+        for worker in workers {
+            let seconds = units::approximate(of(worker)) / 1e9;
+            family.get_or_create(&label(worker)).inc_by(seconds);
+        }
+        registry.register_with_unit(name, help, Unit::Seconds, family);
+    };
+    seconds("worker_polled", "Time spent looking for work", |worker| worker.total.polled_ns);
+    let help = "Time without anything to do; what is left of a second is work";
+    seconds("worker_slept", help, |worker| worker.slept_ns.unwrap_or(0));
+    seconds("worker_cpu", "Processor time", |worker| worker.cpu_ns);
 }
 
 fn label(port: &PortStats) -> Labels {
@@ -156,45 +163,6 @@ fn label(port: &PortStats) -> Labels {
 
 fn with(port: &PortStats, key: &'static str, value: &str) -> Labels {
     vec![("port", port.name.clone()), (key, value.to_string())]
-}
-
-fn counted(values: impl Iterator<Item = (Labels, u64)>) -> Family<Labels, Counter> {
-    let family = Family::<Labels, Counter>::default();
-    for (labels, value) in values {
-        family.get_or_create(&labels).inc_by(value);
-    }
-    family
-}
-
-fn counters(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-    values: impl Iterator<Item = (Labels, u64)>,
-) {
-    registry.register(name, help, counted(values));
-}
-
-fn bytes(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-    values: impl Iterator<Item = (Labels, u64)>,
-) {
-    registry.register_with_unit(name, help, Unit::Bytes, counted(values));
-}
-
-fn gauges(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-    values: impl Iterator<Item = (Labels, u64)>,
-) {
-    let family = Family::<Labels, Gauge>::default();
-    for (labels, value) in values {
-        family.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
-    }
-    registry.register(name, help, family);
 }
 
 #[cfg(test)]
@@ -215,6 +183,11 @@ mod tests {
             "{port=\"vm0\",direction=\"to_guest\",reason=\"no_room\"} 7\n",
             "ringway_queue_kicks_total{port=\"vm0\",queue=\"receiveq1\"} 2000\n",
             "ringway_worker_polled_seconds_total{worker=\"0\"} 0.0\n",
+            "ringway_worker_slept_seconds_total{worker=\"0\"} 0.0\n",
+            "ringway_port_link_up{port=\"vm0\"} 1\n",
+            "ringway_ports 1\n",
+            "ringway_ports_max 256\n",
+            "ringway_data_plane_deaths_total 0\n",
         ];
         for line in wanted {
             assert!(text.contains(line), "{line} in\n{text}");

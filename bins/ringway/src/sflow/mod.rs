@@ -1,8 +1,8 @@
 //! `ringway sflow`: one packet in so many, and the counters of ports, for a collector of sFlow.
 //!
 //! A process of its own, as `ringway metrics` is: packets come from a capture of all ports,
-//! counters from the statistics. Interfaces have the numbers 1, 2, … in the order in which this
-//! process has met them; a collector gets their names with the counters.
+//! counters from the statistics. Interfaces have the numbers of their ports, from 1 on, so they
+//! stay when this process is started again; a collector gets their names with the counters.
 //!
 //! Limits: the other port of a packet is known only if it is sampled as well, and only of what
 //! ports send. What passes while one data plane follows another is not sampled.
@@ -160,6 +160,9 @@ impl Agent<'_> {
         self.names = self.wanted(&stats);
         let uptime_ms = self.uptime_ms();
         for port in stats.ports.iter().filter(|port| self.names.contains(&port.name)) {
+            if let Some(number) = port.number {
+                self.numbers.insert(port.name.clone(), u32::from(number) + 1);
+            }
             let at = number_of(&mut self.numbers, &port.name);
             self.datagrams.counters(uptime_ms, &counters(at, port));
         }

@@ -21,6 +21,7 @@ use ringway_supervisor::wire::MESSAGE_FDS_MAX;
 use rustix::cmsg_space;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::record::{Found, FoundFds, LINK, Record, TEXT_LEN_MAX, WHOLE};
 use super::write_down::since_boot;
@@ -42,6 +43,13 @@ pub(super) struct FdStore {
     /// Kept for the supervisor before; removed when everything is kept anew.
     left: Vec<String>,
     watchdog: Option<(Duration, Instant)>,
+}
+
+/// That the file is read again: since when is what `Type=notify-reload` compares.
+pub(super) fn reloading() -> String {
+    let now = clock_gettime(ClockId::Monotonic);
+    let now = Duration::try_from(now).unwrap_or_default().as_micros();
+    format!("RELOADING=1\nMONOTONIC_USEC={now}")
 }
 
 fn number(variable: &str) -> Option<u64> {

@@ -166,4 +166,21 @@ impl Supervisor {
             }
         }
     }
+
+    /// A port goes; nothing of it is watched any more.
+    pub(super) fn close_port(&self, port: &super::Port) {
+        let Some(vm) = &port.vm else { return };
+        if let Some(listener) = vm.listener().filter(|_| vm.is_watched) {
+            let _ = self.poller.remove(listener.as_fd());
+        }
+        if let Some(link) = vm.link.as_ref().filter(|link| link.is_watched()) {
+            let _ = self.poller.remove(link.connection.as_fd());
+        }
+    }
+
+    /// Whether it is of no use any more.
+    pub(super) fn is_over(&self) -> bool {
+        let vms = self.ports.values().filter(|port| !port.is_leaving());
+        vms.filter_map(|port| port.vm.as_ref()).any(VmPort::is_over)
+    }
 }

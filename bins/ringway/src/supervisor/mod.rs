@@ -7,6 +7,7 @@
 
 mod accept_backoff;
 mod activation;
+mod added_ports;
 mod captures;
 mod closing;
 mod control_client;
@@ -35,6 +36,7 @@ mod requests;
 mod routers;
 pub mod run;
 mod shut_down;
+mod source;
 mod stations;
 mod stats;
 mod system_calls;
@@ -70,6 +72,7 @@ use crate::sandbox::Sandbox;
 use crate::signals::catch;
 use crate::{spec_text, units};
 use activation::Sockets;
+use added_ports::AddedPorts;
 use control_socket::ControlSocket;
 use departed::Departed;
 use fd_store::FdStore;
@@ -80,6 +83,7 @@ use peer::UserNames;
 use planes::Planes;
 use ports::Port;
 use requests::Question;
+use source::Source;
 use wake::Wake;
 
 /// Events handled per turn of the loop.
@@ -152,6 +156,8 @@ pub struct Supervisor {
     looked_around: Instant,
     departed: Departed,
     neighbours: Neighbours,
+    added: AddedPorts,
+    failed_reloads: u64,
 }
 
 impl Supervisor {
@@ -180,13 +186,15 @@ impl Supervisor {
         supervisor.start_plane()?;
         let asked = Asked::default();
         config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec, &asked));
+        supervisor.open_added();
         for name in supervisor.sockets.names() {
             tracing::warn!("the service manager listens for {name:?}, and no port is called that");
         }
         supervisor.wait_for_the_first()?;
-        let ports = supervisor.ports.values();
-        let failed = ports.filter(|port| port.failure.is_some()).count();
-        if failed > 0 && failed == supervisor.ports.len() {
+        let configured = |port: &&Port| port.source == Source::Configuration;
+        let ports = || supervisor.ports.values().filter(configured);
+        let failed = ports().filter(|port| port.failure.is_some()).count();
+        if failed > 0 && failed == ports().count() {
             bail!("no port could be opened");
         }
         if failed > 0 && is_strict {
@@ -255,11 +263,9 @@ impl Supervisor {
             looked_around: Instant::now(),
             departed: Departed::new(),
             neighbours: Neighbours::new(),
+            added: AddedPorts::of_environment(),
+            failed_reloads: 0,
         })
-    }
-
-    fn uptime(&self) -> Duration {
-        write_down::since_boot().saturating_sub(Duration::from_millis(self.started_ms))
     }
 
     /// Until the first data plane serves all ports.
@@ -316,6 +322,7 @@ impl Supervisor {
         self.look_after_planes();
         self.fd_store.give_sign_of_life();
         self.store();
+        self.keep_added();
         let deadlines = [
             self.restarts.next_release(),
             self.next_try(),
@@ -344,7 +351,7 @@ impl Supervisor {
                 }
                 Some(Wake::Reload) if !self.is_holding => {
                     let _ = (&self.reload_signals).read(&mut [0; 16]);
-                    self.fd_store.tell("RELOADING=1");
+                    self.fd_store.tell(&fd_store::reloading());
                     self.reload();
                     self.fd_store.tell("READY=1");
                 }

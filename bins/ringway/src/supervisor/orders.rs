@@ -11,6 +11,10 @@ use super::ports::Port;
 use crate::config::PortSpec;
 use crate::control::{ChangeReply, PROTOCOL_VERSION, refusal, reply_line};
 
+/// QEMU, for one, does not read a network card's configuration again.
+const CANNOT_TELL: &str =
+    "its front-end cannot tell the guest, which sees no change of its carrier";
+
 impl Supervisor {
     /// Gives an order to that data plane.
     pub(super) fn order(
@@ -41,13 +45,14 @@ impl Supervisor {
 
     /// An order is done.
     pub(super) fn finish(&mut self, order: Order, done: &Finished) {
+        self.added.is_changed |= done.refusal.is_some();
         match order {
             Order::Open { port, asked } => self.opened(port, asked, done),
-            Order::Change { port, before, from_file, asked } => {
+            Order::Change { port, before, from_file, mut asked } => {
                 // What it leaves may be what the next one goes back to.
                 let is_last = self.later_change(port, &before.name).is_none();
                 if done.refusal.is_some() {
-                    self.take_back(port, *before, from_file.map(|spec| *spec));
+                    self.take_back(port, (*before).clone(), from_file.map(|spec| *spec));
                 }
                 if is_last {
                     self.close_other_sockets(port);
@@ -56,6 +61,12 @@ impl Supervisor {
                     return self.refuse_change(port, &asked, why);
                 }
                 info!(port = self.name(port), "changed");
+                let is_silent = self.ports.get(&port).is_some_and(|port| {
+                    port.is_linked() && port.spec.is_link_up != before.is_link_up
+                });
+                if is_silent && !done.is_told {
+                    asked.warnings.push(CANNOT_TELL.to_owned());
+                }
                 self.changed(&asked, done.is_told);
             }
             Order::Remove { port, asked } => {

@@ -20,6 +20,7 @@ use super::forward_sockets::ForwardSockets;
 use super::front_end::FrontEnd;
 use super::order::{Asked, Order};
 use super::plane::Sent;
+use super::source::Source;
 use super::stations::Stations;
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
@@ -27,7 +28,7 @@ use super::{LINK_DOWN_GRACE, Supervisor, Wake};
 use crate::chatter::Chatter;
 use crate::config::options::{Effect, OPTIONS};
 use crate::config::{PortKind, PortSpec};
-use crate::{host_routes, spec_text};
+use crate::{host_routes, socket_reach, spec_text};
 
 pub(super) const TOO_MANY: &str = "there are 256 ports already: remove one first";
 const _: () = assert!(PORTS_MAX == 256);
@@ -40,6 +41,7 @@ pub(super) struct Port {
     pub(super) spec: PortSpec,
     /// As the file has it, if it comes from there.
     pub(super) from_file: Option<PortSpec>,
+    pub(super) source: Source,
     /// Why the port does not work, if it does not.
     pub(super) failure: Option<String>,
     pub(super) vm: Option<VmPort>,
@@ -69,6 +71,7 @@ impl Port {
         Self {
             spec,
             from_file,
+            source: Source::Configuration,
             failure: None,
             vm: None,
             tap: TapState::default(),
@@ -179,6 +182,10 @@ impl Supervisor {
         };
         let mut port = Port::new(spec, from_file);
         asked.warns(self.warn_of_shared_mac(&port.spec));
+        if let Some(why) = socket_reach::barrier(&port.spec) {
+            warn!(port = port.spec.name, "{why}");
+            asked.warns([format!("port {}: {why}", port.spec.name)]);
+        }
         let opened = self.open_end(id, &mut port);
         if let Err(why) = &opened {
             let (name, why) = (&port.spec.name, explained(why));
@@ -196,12 +203,18 @@ impl Supervisor {
     ///
     /// # Errors
     /// It cannot be opened; nothing is left of it.
-    pub(super) fn open_port(&mut self, spec: PortSpec, mut asked: Asked) -> anyhow::Result<()> {
+    pub(super) fn open_port(
+        &mut self,
+        (spec, source): (PortSpec, Source),
+        mut asked: Asked,
+    ) -> anyhow::Result<()> {
         let id = self.free_id().context(TOO_MANY)?;
         let mut port = Port::new(spec, None);
+        port.source = source;
         self.open_end(id, &mut port)?;
         asked.warnings = self.warnings_about(&port.spec);
         self.ports.insert(id, port);
+        self.added.is_changed = true;
         self.order_open(id, asked);
         Ok(())
     }
@@ -261,6 +274,7 @@ impl Supervisor {
     pub(super) fn remove_port(&mut self, id: PortId, asked: Asked) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         info!(port = port.spec.name, "removed");
+        self.added.is_changed = true;
         let grace = if port.is_linked() { LINK_DOWN_GRACE } else { Duration::ZERO };
         port.leaves_at = Some(Instant::now() + grace);
         port.sockets = ForwardSockets::default();
@@ -307,17 +321,6 @@ impl Supervisor {
         }
     }
 
-    /// A port goes; nothing of it is watched any more.
-    pub(super) fn close_port(&self, port: &Port) {
-        let Some(vm) = &port.vm else { return };
-        if let Some(listener) = vm.listener().filter(|_| vm.is_watched) {
-            let _ = self.poller.remove(listener.as_fd());
-        }
-        if let Some(link) = vm.link.as_ref().filter(|link| link.is_watched()) {
-            let _ = self.poller.remove(link.connection.as_fd());
-        }
-    }
-
     /// Gives a port other options; its kind stays. `from_file`: as the file had it before.
     ///
     /// # Errors
@@ -330,6 +333,7 @@ impl Supervisor {
         mut asked: Asked,
     ) -> anyhow::Result<()> {
         let told = spec_text::port(&spec, None, &self.identity)?;
+        self.added.is_changed = true;
         let port = self.ports.get_mut(&id).context("the port is gone")?;
         let before = std::mem::replace(&mut port.spec, spec);
         if let Err(why) = Self::change_end(port, &before) {

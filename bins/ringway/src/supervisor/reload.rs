@@ -1,10 +1,11 @@
 //! SIGHUP, or `ringway reload`: the file is read again, and what has changed in it is carried out.
 //!
 //! Ports whose lines say the same as before are not touched, nor are ports that were added through
-//! the control socket; workers, their processors and the sandbox stay, which is said. A file with
-//! any mistake changes nothing, nor does one without any port, unless it says that it has none.
-//! What only shows when it is tried is reported: a port stays as it was, and a new one, such as a
-//! tap that may not be opened, is left out, as at the start.
+//! the control socket, unless the file has them now: then they are the file's; workers, their
+//! processors and the sandbox stay, which is said. A file with any mistake changes nothing, nor
+//! does one without any port, unless it says that it has none. What only shows when it is tried is
+//! reported: a port stays as it was, and a new one, such as a tap that may not be opened, is left
+//! out, as at the start.
 
 use std::rc::Rc;
 
@@ -17,6 +18,7 @@ use super::control_socket::ControlSocket;
 use super::descriptors::explained;
 use super::order::{Asked, Report};
 use super::ports::{Port, TOO_MANY};
+use super::source::Source;
 use super::{Supervisor, Wake};
 use crate::config::{PortSpec, RunConfig, Settings, SpecError};
 use crate::{places, spec_text};
@@ -41,6 +43,12 @@ impl Supervisor {
     /// # Errors
     /// Everything that is wrong with it; nothing has changed then.
     pub(super) fn read_again(&mut self, report: &Rc<Report>) -> Result<(), Vec<String>> {
+        let outcome = self.try_to_read_again(report);
+        self.failed_reloads += u64::from(outcome.is_err());
+        outcome
+    }
+
+    fn try_to_read_again(&mut self, report: &Rc<Report>) -> Result<(), Vec<String>> {
         let file = self.file.clone().ok_or_else(|| vec![NO_FILE.to_owned()])?;
         let shown = file.display();
         // Of a pipe the supervisor would wait for a writer.
@@ -75,17 +83,41 @@ impl Supervisor {
         self.conflict_with_added(&config.ports)
     }
 
-    /// Ports that were added while we run are not in the file, and may be in its way.
+    /// Ports that were added while we run, and are not in the file, may be in its way.
     fn conflict_with_added(&self, ports: &[PortSpec]) -> Option<String> {
         let running = self.ports.values().filter(|port| !port.is_leaving());
-        let mut added = running.filter(|port| port.from_file.is_none()).map(|port| &port.spec);
+        let is_in_file = |port: &&Port| ports.iter().any(|spec| spec.name == port.spec.name);
+        let added = running.filter(|port| port.from_file.is_none() && !is_in_file(port));
+        let mut added = added.map(|port| &port.spec);
         added.find_map(|added| {
             let (_, wrong, advice) = ports.iter().find_map(|spec| spec.conflict_with(added))?;
             Some(format!("{wrong}: {advice}"))
         })
     }
 
+    /// Ports that were added and are in the file now are the file's from now on.
+    fn adopt(&mut self, specs: &[PortSpec], asked: &Asked) {
+        let running = self.ports.values_mut().filter(|port| !port.is_leaving());
+        for port in running.filter(|port| port.source != Source::Configuration) {
+            let name = port.spec.name.clone();
+            let Some(spec) = specs.iter().find(|spec| spec.name == name) else { continue };
+            (port.source, self.added.is_changed) = (Source::Configuration, true);
+            info!(port = name, "it was added, and is the file's now");
+            if port.spec.kind.is_same_place(&spec.kind) {
+                // However it is spelled.
+                port.spec.kind = spec.kind.clone();
+            }
+            if port.spec != *spec {
+                asked.warns([format!("port {name}: it was added, and is as the file says now")]);
+            }
+            if port.spec == *spec || port.spec.kind != spec.kind {
+                port.from_file = Some(port.spec.clone());
+            }
+        }
+    }
+
     fn take_over(&mut self, config: RunConfig, asked: &Asked) {
+        self.adopt(&config.ports, asked);
         self.remove_surplus(|port| !config.ports.iter().any(|spec| spec.name == port.spec.name));
         self.remove_surplus(|port| port.failure.is_some());
         self.release_places(&config.ports, asked);

@@ -43,6 +43,7 @@ impl Supervisor {
         let is_over =
             |it: &mut Reloading| Rc::strong_count(&it.report) == 1 || it.since + PATIENCE <= now;
         if let Some(reloading) = self.reloading.take_if(is_over) {
+            self.failed_reloads += u64::from(!reloading.report.failures().is_empty());
             let reply = self.reload_reply(&reloading);
             self.answer_client(reloading.client, &reply);
         }

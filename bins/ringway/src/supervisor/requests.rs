@@ -16,13 +16,14 @@ use super::descriptors::explained;
 use super::order::Asked;
 use super::plane::Stage;
 use super::ports::Port;
+use super::source::Source;
 use crate::config::error::no_port;
 use crate::config::routers::second_router;
 use crate::config::{PortSpec, SpecError, json, resolve_beside};
 use crate::control::{
     ListedPort, PROTOCOL_VERSION, PortListReply, Request, StatsReply, refusal, reply_line,
 };
-use crate::{log, log_filter};
+use crate::{log, log_filter, socket_reach};
 
 /// Longest wait for an answer of the data plane.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -57,9 +58,17 @@ impl Supervisor {
         let asked = Asked { client: Some(client), ..Asked::default() };
         let done = match Request::parse(line) {
             Err(why) => return self.answer_client(client, &refusal(&[why])),
-            Ok(Request::Stats) => return self.ask(client, About::Stats),
+            Ok(Request::Stats) => {
+                self.see_bridges_of_taps();
+                return self.ask(client, About::Stats);
+            }
             Ok(Request::PortList) => return self.ask(client, About::List),
-            Ok(Request::PortAdd(port)) => self.add_port(&port, asked),
+            Ok(Request::PortAdd { port, until_restart: false }) => {
+                self.add_port(&port, Source::Added, asked)
+            }
+            Ok(Request::PortAdd { port, until_restart: true }) => {
+                self.add_port(&port, Source::UntilRestart, asked)
+            }
             Ok(Request::PortRemove(name)) => {
                 self.known(&name).map(|id| self.remove_port(id, asked))
             }
@@ -170,10 +179,15 @@ impl Supervisor {
         Ok(())
     }
 
-    fn add_port(&mut self, port: &Map<String, Value>, asked: Asked) -> Result<(), Refused> {
+    fn add_port(
+        &mut self,
+        port: &Map<String, Value>,
+        source: Source,
+        asked: Asked,
+    ) -> Result<(), Refused> {
         let low = json::read_port(port).map_err(texts)?;
         let spec = resolve_beside(&low, self.specs(), &self.settings.control).map_err(texts)?;
-        self.open_port(spec, asked).map_err(|why| vec![explained(&why)])
+        self.open_port((spec, source), asked).map_err(|why| vec![explained(&why)])
     }
 
     fn set_port(
@@ -212,7 +226,12 @@ impl Supervisor {
         let names: Vec<&str> = self.specs().map(|spec| spec.name.as_str()).collect();
         let lost = spec.nat.lost_forward(&names);
         let second = second_router(spec, self.specs());
-        self.warn_of_shared_mac(spec).into_iter().chain(lost).chain(second).collect()
+        let closed = socket_reach::barrier(spec);
+        if let Some(why) = &closed {
+            warn!(port = spec.name, "{why}");
+        }
+        let shared = self.warn_of_shared_mac(spec).into_iter();
+        shared.chain(lost).chain(second).chain(closed).collect()
     }
 
     fn known(&self, name: &str) -> Result<PortId, Refused> {
@@ -228,6 +247,7 @@ impl Supervisor {
             state: stats.state,
             mac: port.vm.as_ref().map(|vm| vm.mac.to_string()),
             socket: socket(port),
+            added: port.source != Source::Configuration,
         });
         PortListReply { version: PROTOCOL_VERSION, ok: true, ports: ports.collect() }
     }

@@ -1,20 +1,29 @@
 //! Statistics: what the data plane says, with what only the supervisor knows.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::Supervisor;
 use super::peer::Peer;
 use super::ports::Port;
 use super::system_calls;
-use crate::control::{DataPlaneStats, PortStats, StatsReply};
+use super::write_down::since_boot;
+use crate::control::{DaemonStats, DataPlaneStats, PortStats, ProcessStats, StatsReply};
 
 impl Supervisor {
+    fn uptime(&self) -> Duration {
+        since_boot().saturating_sub(Duration::from_millis(self.started_ms))
+    }
+
     pub(super) fn stats(&self, told: StatsReply) -> StatsReply {
         let told_plane = told.data_plane.clone().unwrap_or_default();
         let mut by_name: BTreeMap<String, PortStats> =
             told.ports.into_iter().map(|port| (port.name.clone(), port)).collect();
-        let ports = self.ports.values().filter(|port| !port.is_leaving());
-        let ports = ports.map(|port| self.port_stats(port, by_name.remove(&port.spec.name)));
+        let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving());
+        let ports = ports.map(|(id, port)| {
+            let told = by_name.remove(&port.spec.name);
+            PortStats { number: Some(id.0), ..self.port_stats(port, told) }
+        });
         let plane = self.planes.current();
         StatsReply {
             uptime_ms: u64::try_from(self.uptime().as_millis()).unwrap_or(u64::MAX),
@@ -27,9 +36,20 @@ impl Supervisor {
                 forbidden_call: self.counts.forbidden_call.map(system_calls::shown),
                 ..told_plane
             }),
+            daemon: Some(DaemonStats {
+                release: env!("RINGWAY_VERSION").to_owned(),
+                failed_reloads: self.failed_reloads,
+                processes: self.processes(),
+            }),
             ports: ports.collect(),
             ..StatsReply { ports: Vec::new(), ..told }
         }
+    }
+
+    fn processes(&self) -> BTreeMap<String, ProcessStats> {
+        let plane = self.planes.current().map(|plane| ("data_plane", plane.pid()));
+        let all = [("supervisor", std::process::id())].into_iter().chain(plane);
+        all.map(|(name, pid)| (name.to_owned(), process(pid))).collect()
     }
 
     fn port_stats(&self, port: &Port, told: Option<PortStats>) -> PortStats {
@@ -54,6 +74,8 @@ impl Supervisor {
             mac: told.mac.or_else(|| vm.map(|vm| vm.mac.to_string())),
             mtu: port.spec.mtu.or(told.mtu),
             connected: link.is_some() || !is_guest && port.failure.is_none(),
+            link_up: Some(port.spec.is_link_up),
+            notice: port.tap.notice.clone(),
             state,
             error: port.failure.clone().or(offence),
             front_end: link.and_then(|link| link.peer.as_ref()).map(Peer::stats),
@@ -62,4 +84,13 @@ impl Supervisor {
             ..told
         }
     }
+}
+
+/// What the kernel says of a process.
+fn process(pid: u32) -> ProcessStats {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let resident_bytes = pages.saturating_mul(rustix::param::page_size() as u64);
+    let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).ok();
+    ProcessStats { resident_bytes, open_fds: fds.map(|fds| fds.count() as u64) }
 }

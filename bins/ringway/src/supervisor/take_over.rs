@@ -26,6 +26,7 @@ use super::ports::Port;
 use super::record::{
     AskedRecord, FdAt, Found, FoundFds, LinkRecord, PlaneRecord, PortRecord, Whole,
 };
+use super::source::Source;
 use super::stations::Stations;
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
@@ -145,6 +146,7 @@ impl Supervisor {
             supervisor.watch_link(id);
             supervisor.serve_listener(id);
         }
+        supervisor.added.is_changed = true;
         supervisor.answer_upgrade(whole.asked);
         Ok(supervisor)
     }
@@ -154,6 +156,10 @@ impl Supervisor {
         let is_quarantined = self.restarts.quarantined().any(|port| port == record.id);
         (port.failure, port.is_served) = (record.failure.clone(), record.is_served);
         port.replayed = record.replayed;
+        // Of a file all that an older supervisor had beside it was added.
+        let is_added = self.file.is_some() && port.from_file.is_none();
+        let source = if is_added { Source::Added } else { Source::Configuration };
+        port.source = record.source.unwrap_or(source);
         let seen = record.seen_ips.iter();
         port.seen_ips = seen.map(|&(vlan, address, ip)| SeenIp { vlan, address, ip }).collect();
         let network = record.network.as_ref().and_then(|text| text.parse().ok());

@@ -16,6 +16,8 @@ use super::accept_backoff::RETRY_AFTER;
 use super::order::Asked;
 use super::plane::Sent;
 use super::record::{Fds, FoundFds, TapRecord};
+use crate::bridge_fdb::messages::Link;
+use crate::bridge_fdb::{self, Netlink};
 use crate::config::{PortKind, PortSpec};
 use crate::places::WIDE_SERVICE;
 
@@ -35,6 +37,10 @@ pub(super) struct TapState {
     pub(super) reopen_at: Option<Instant>,
     /// It was opened again, and the data plane has not said yet that it has it.
     is_reopening: bool,
+    /// The bridge that its interface was last seen to be a part of.
+    bridge: Option<String>,
+    /// Its interface is a new one, and not yet a part of anything.
+    pub(super) notice: Option<String>,
 }
 
 impl TapState {
@@ -76,7 +82,7 @@ impl TapState {
         let queues = record.queues.iter().map(|&at| own(at)).collect::<anyhow::Result<_>>()?;
         let interfaces = record.interfaces.map(own).transpose()?;
         let (name, reopen_at) = (Some(record.name.clone()), None);
-        Ok(Self { name, queues, interfaces, reopen_at, is_reopening: false })
+        Ok(Self { name, queues, interfaces, reopen_at, ..Self::default() })
     }
 
     /// What the next supervisor needs of it.
@@ -110,6 +116,25 @@ impl TapState {
         let Some(name) = &self.name else { return Ok(()) };
         let interfaces = self.interfaces.as_ref().map(AsFd::as_fd);
         Tap::set_mtu_of(name, interfaces, mtu).map_err(whole)
+    }
+
+    /// So it is a part of that bridge, or of none.
+    fn see_bridge(&mut self, bridge: Option<String>) {
+        if bridge.is_some() {
+            (self.bridge, self.notice) = (bridge, None);
+        }
+    }
+
+    /// Its interface was deleted, and ringway has made it anew: in no bridge, without addresses.
+    fn note_new(&mut self, port: &str) {
+        let Some(name) = &self.name else { return };
+        let was_in = self.bridge.as_ref().map_or_else(String::new, |bridge| {
+            format!(": the one before was in {bridge}: ip link set {name} master {bridge} up")
+        });
+        let notice =
+            format!("{name} is a new interface, in no bridge and without addresses{was_in}");
+        warn!(port, "{notice}");
+        self.notice = Some(notice);
     }
 
     /// The data plane has it.
@@ -151,6 +176,23 @@ impl Supervisor {
         port.failure = Some(why);
     }
 
+    /// Notes which bridges taps are in, to say so when one of them is gone.
+    pub(super) fn see_bridges_of_taps(&mut self) {
+        let is_tap = |port: &super::Port| port.spec.kind.is_tap() && port.failure.is_none();
+        if !self.ports.values().any(is_tap) {
+            return;
+        }
+        // A service may not ask: then it is not known.
+        let Ok(links) = Netlink::open().and_then(|mut netlink| netlink.links()) else { return };
+        let number_of = |it: &Link| it.interface;
+        for port in self.ports.values_mut().filter(|port| is_tap(port)) {
+            let own = links.iter().find(|link| Some(link.name.as_str()) == port.tap.name());
+            let bridge = own.and_then(|link| link.bridge);
+            let bridge = links.iter().find(|link| Some(number_of(link)) == bridge);
+            port.tap.see_bridge(bridge.map(|link| link.name.clone()));
+        }
+    }
+
     /// When the next tap is to be opened again.
     pub(super) fn next_reopening(&self) -> Option<Instant> {
         let due = self.ports.values().filter_map(|port| port.tap.reopen_at);
@@ -168,8 +210,12 @@ impl Supervisor {
             }
             port.tap.reopen_at = None;
             let spec = port.spec.clone();
+            let is_new = bridge_fdb::interface(&spec.kind.address()).is_err();
             match port.tap.open(&spec, workers, Duration::ZERO) {
                 Ok(()) => {
+                    if is_new {
+                        port.tap.note_new(&spec.name);
+                    }
                     port.failure = None;
                     port.tap.is_reopening = true;
                     self.order_open(id, Asked::default());

@@ -131,7 +131,7 @@ fn port_record<'a>(
     let mut record = PortRecord::new(id, &port.spec, port.from_file.as_ref());
     record.network = network.map(|network| network.to_string());
     (record.failure, record.is_served) = (port.failure.clone(), port.is_served);
-    record.replayed = port.replayed;
+    (record.replayed, record.source) = (port.replayed, Some(port.source));
     record.seen_ips = port.seen_ips.iter().map(|seen| (seen.vlan, seen.address, seen.ip)).collect();
     record.stations = port.stations.record();
     record.tap = port.tap.record(fds);

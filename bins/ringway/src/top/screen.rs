@@ -164,7 +164,10 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let bits = |bits: f64| units::short(bits);
     [
         row.port.name.clone(),
-        row.port.state.clone(),
+        match row.port.link_up {
+            Some(false) => "link down".to_owned(),
+            _ => row.port.state.clone(),
+        },
         bits(row.to.bits),
         units::short(row.to.packets),
         bits(row.from.bits),

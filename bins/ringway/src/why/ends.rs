@@ -137,7 +137,8 @@ mod tests {
     fn known(ports: &[PortStats]) -> Known<'_> {
         let locked = r#"{"name":"b","vm":"b.sock","locked_ips":["10.0.0.2","fd00::2"]}"#;
         let port = serde_json::from_str(locked).expect("JSON");
-        let listed = vec![ListedPort { port, state: "waiting".into(), mac: None, socket: None }];
+        let state = "waiting".into();
+        let listed = vec![ListedPort { port, state, mac: None, socket: None, added: false }];
         let entry = |port: &str, number, age_s| FdbEntry {
             port: port.into(),
             mac: MacAddress::local(number).to_string(),

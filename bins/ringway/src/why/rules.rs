@@ -2,7 +2,8 @@
 
 use super::look::{Finding, Look, Way};
 use super::refusals::refusal;
-use crate::units;
+use crate::config::{PortSpec, json};
+use crate::{socket_reach, units};
 
 /// Nothing passes at all.
 pub const ALL: u64 = 100;
@@ -16,6 +17,7 @@ const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     failed,
     quarantined,
     broken,
+    new_interface,
     link_down,
     waiting,
     not_started,
@@ -45,6 +47,12 @@ fn failed(look: &Look<'_>) -> Option<Finding> {
     let why = look.port.error.clone().filter(|_| look.port.state == "failed")?;
     let advice = "mend that; a tap is opened again when it is possible".to_owned();
     Some(Finding { weight: ALL, what: "the port could not be opened", figure: why, advice })
+}
+
+fn new_interface(look: &Look<'_>) -> Option<Finding> {
+    let figure = look.port.notice.clone()?;
+    let advice = "make it a part of the bridge again, and give it its addresses".to_owned();
+    Some(Finding { weight: ALL, what: "its interface was deleted and made anew", figure, advice })
 }
 
 fn quarantined(look: &Look<'_>) -> Option<Finding> {
@@ -77,11 +85,15 @@ fn link_down(look: &Look<'_>) -> Option<Finding> {
 }
 
 fn waiting(look: &Look<'_>) -> Option<Finding> {
+    let spec = || PortSpec::resolve(&json::read_port(look.options).ok()?).ok();
+    let closed = || socket_reach::barrier(&spec()?);
+    let attach =
+        || format!("start the guest with what this prints: ringway attach {}", look.port.name);
     (look.port.state == "waiting").then(|| Finding {
         weight: ALL,
         what: "no front-end is connected",
         figure: format!("state: waiting at {}", look.port.address),
-        advice: format!("start the guest with what this prints: ringway attach {}", look.port.name),
+        advice: closed().unwrap_or_else(attach),
     })
 }
 

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::fds::receive_with_fds;
 use super::{LINE_LEN_MAX, PROTOCOL_VERSION, REPLY_LEN_MAX, Request, StatsReply};
+use crate::places;
 
 /// Longest wait for an answer.
 pub const REPLY_LIMIT: Duration = Duration::from_secs(5);
@@ -22,7 +23,7 @@ pub const REPLY_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// No socket, or no process listens on it.
-    #[error("{0}: no ringway is listening here: start one with: ringway run --control {0} …")]
+    #[error("{0}: no ringway is listening here: start {how}", how = places::how_to_start(.0))]
     NotRunning(String),
     /// The socket belongs to another user.
     #[error("{0}: permission denied: ask as the user who started this ringway, or as root")]

@@ -17,6 +17,9 @@ pub fn example() -> StatsReply {
         drops: drops.iter().map(|&(name, count)| (name.to_string(), count)).collect(),
     };
     let port = PortStats {
+        link_up: Some(true),
+        notice: None,
+        number: Some(0),
         name: "vm0".to_string(),
         kind: "vm".to_string(),
         address: "/run/vm0.sock".to_string(),
@@ -72,6 +75,7 @@ pub fn example() -> StatsReply {
         uptime_ms: 5000,
         sandbox: Some(SandboxStats { on: true, capabilities: vec!["net_admin".to_string()] }),
         data_plane: None,
+        daemon: None,
         ports: vec![port],
         workers: vec![worker],
     }

@@ -35,9 +35,9 @@ pub use client::request_stats;
 pub use fdb::{FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply};
 pub use router::{PortShowQuestion, PortShowReply, ShownFlow, ShownForward, ShownGuest};
 pub use stats::{
-    DataPlaneStats, DirectionStats, EffortStats, FrontEndStats, HistogramStats, NatStats,
-    PacingStats, PairStats, PortStats, QueueStats, SandboxStats, StatsReply, WaitStats,
-    WorkerStats,
+    DaemonStats, DataPlaneStats, DirectionStats, EffortStats, FrontEndStats, HistogramStats,
+    NatStats, PacingStats, PairStats, PortStats, ProcessStats, QueueStats, SandboxStats,
+    StatsReply, WaitStats, WorkerStats,
 };
 pub use trace::{TraceQuestion, TraceReceiver, TraceReply, TraceStep};
 
@@ -74,7 +74,12 @@ pub enum Request {
     /// What each port is configured to be.
     PortList,
     /// A new port: its name, kind and options, as in [`config::json`](crate::config::json).
-    PortAdd(Map<String, Value>),
+    PortAdd {
+        /// The port.
+        port: Map<String, Value>,
+        /// It ends with ringway, also where others come back after a restart.
+        until_restart: bool,
+    },
     /// The port of that name goes.
     PortRemove(String),
     /// Options of a port change; `null` is the default.
@@ -111,6 +116,8 @@ struct Envelope {
     port: Option<Map<String, Value>>,
     options: Option<Map<String, Value>>,
     program: Option<String>,
+    #[serde(default)]
+    until_restart: bool,
 }
 
 impl Request {
@@ -133,7 +140,10 @@ impl Request {
         match request.command.as_str() {
             "stats" => Ok(Self::Stats),
             "port_list" => Ok(Self::PortList),
-            "port_add" => Ok(Self::PortAdd(request.port.ok_or_else(|| missing("port"))?)),
+            "port_add" => {
+                let port = request.port.ok_or_else(|| missing("port"))?;
+                Ok(Self::PortAdd { port, until_restart: request.until_restart })
+            }
             "port_remove" => Ok(Self::PortRemove(name()?)),
             "port_set" => {
                 let name = name()?;
@@ -159,8 +169,13 @@ impl Request {
         let request = match self {
             Self::Stats => json!({ "version": version, "command": "stats" }),
             Self::PortList => json!({ "version": version, "command": "port_list" }),
-            Self::PortAdd(port) => {
-                json!({ "version": version, "command": "port_add", "port": port })
+            Self::PortAdd { port, until_restart } => {
+                let mut request =
+                    json!({ "version": version, "command": "port_add", "port": port });
+                if *until_restart {
+                    request["until_restart"] = true.into();
+                }
+                request
             }
             Self::PortRemove(name) => {
                 json!({ "version": version, "command": "port_remove", "name": name })
@@ -228,6 +243,9 @@ pub struct ListedPort {
     pub mac: Option<String>,
     /// Absolute path of its vhost-user socket.
     pub socket: Option<String>,
+    /// It was added while ringway ran, and is not in its file.
+    #[serde(default)]
+    pub added: bool,
 }
 
 /// The answer to a change.
@@ -286,7 +304,10 @@ mod tests {
         let requests = [
             Request::Stats,
             Request::PortList,
-            Request::PortAdd(object(r#"{"name":"a","vm":"/a.sock","mtu":9000}"#)),
+            Request::PortAdd {
+                port: object(r#"{"name":"a","vm":"/a.sock","mtu":9000}"#),
+                until_restart: true,
+            },
             Request::PortRemove("a".into()),
             Request::PortSet { name: "a".into(), options: object(r#"{"mtu":null}"#) },
             Request::PortShow(PortShowQuestion { name: "a".into(), guest: Some("b".into()) }),

@@ -22,6 +22,9 @@ pub struct StatsReply {
     /// The process that carries packets; older daemons are one process, and do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_plane: Option<DataPlaneStats>,
+    /// The daemon itself; older ones do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daemon: Option<DaemonStats>,
     /// All ports, in the order of the command line.
     pub ports: Vec<PortStats>,
     /// How each worker spends its time.
@@ -34,6 +37,26 @@ impl StatsReply {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.ports.iter().map(|port| port.name.as_str())
     }
+}
+
+/// The daemon itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonStats {
+    /// As `ringway --version` tells it.
+    pub release: String,
+    /// How often its file was to be read again, and could not be carried out as a whole.
+    pub failed_reloads: u64,
+    /// Each of its processes: `supervisor`, `data_plane`.
+    pub processes: BTreeMap<String, ProcessStats>,
+}
+
+/// What a process uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStats {
+    /// Memory that it has in use, with that of guests.
+    pub resident_bytes: u64,
+    /// Open file descriptors, where this user may see them.
+    pub open_fds: Option<u64>,
 }
 
 /// The process that carries packets.
@@ -140,10 +163,19 @@ pub struct PortStats {
     pub mtu: Option<u16>,
     /// Whether a front-end is connected, or the tap is open.
     pub connected: bool,
+    /// Whether its link is up (`link=`); older daemons do not say.
+    #[serde(default)]
+    pub link_up: Option<bool>,
     /// `waiting`, `connected`, `running`, `broken`, `failed` or `quarantined`.
     pub state: String,
     /// Why the port failed, or its last front-end was not to be served any more.
     pub error: Option<String>,
+    /// What is to be known about it although it works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notice: Option<String>,
+    /// Its number in the switch; older daemons do not say.
+    #[serde(default)]
+    pub number: Option<u16>,
     /// The process that is connected, as the kernel knows it.
     #[serde(default)]
     pub front_end: Option<FrontEndStats>,
@@ -319,6 +351,6 @@ pub struct DirectionStats {
     pub kicks: u64,
     /// Notifications to the guest.
     pub calls: u64,
-    /// Dropped packets by reason; reasons that never happened may be left out.
+    /// Dropped packets by reason; an older ringway leaves reasons out that never happened.
     pub drops: BTreeMap<String, u64>,
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::os::fd::AsFd;
 
+use super::super::source::Source;
 use super::super::stations::Recorded;
 use super::{FdAt, Fds};
 use crate::config::{PortSpec, json};
@@ -19,6 +20,9 @@ pub(in crate::supervisor) struct PortRecord {
     pub(in crate::supervisor) id: u16,
     spec: Map<String, Value>,
     from_file: Option<Map<String, Value>>,
+    /// `None`: an older supervisor did not say.
+    #[serde(default)]
+    pub(in crate::supervisor) source: Option<Source>,
     pub(in crate::supervisor) failure: Option<String>,
     pub(in crate::supervisor) is_served: bool,
     #[serde(default)]
@@ -94,6 +98,7 @@ impl PortRecord {
             id,
             spec: json::write_port(spec),
             from_file: from_file.map(json::write_port),
+            source: None,
             failure: None,
             is_served: false,
             replayed: 0,

@@ -1,0 +1,166 @@
+//! Ports that were added while ringway ran are there again when it is started again: after an
+//! orderly restart, and after a kill where no service manager has kept them.
+//!
+//! How: a file in the state directory of the service (`$STATE_DIRECTORY`, from systemd), written
+//! anew whenever one of them comes, goes or changes, and read at the start. Limits: as long as the
+//! machine runs: guests end with it, so their ports do, too; none that was asked for until the next
+//! restart only; no tap that was given as a file descriptor. Without a state directory, as where
+//! ringway is no service, added ports end with it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tracing::{error, info, warn};
+
+use super::Supervisor;
+use super::descriptors::explained;
+use super::order::Asked;
+use super::ports::{Port, TOO_MANY};
+use super::source::Source;
+use crate::config::{PortKind, PortSpec, json, resolve_beside};
+
+const FILE: &str = "added-ports.json";
+const VERSION: u32 = 1;
+
+/// Which start of the machine this is: from the unit, whose service does not see the kernel's file.
+const BOOT_VARIABLE: &str = "RINGWAY_BOOT";
+const BOOT_FILE: &str = "/proc/sys/kernel/random/boot_id";
+
+/// What is written.
+#[derive(Serialize, Deserialize)]
+struct Document {
+    version: u32,
+    boot: String,
+    ports: Vec<Map<String, Value>>,
+}
+
+/// The file, and whether it is to be written.
+#[derive(Debug, Default)]
+pub(super) struct AddedPorts {
+    file: Option<PathBuf>,
+    pub(super) is_changed: bool,
+    /// The log says that it cannot be written.
+    is_told: bool,
+}
+
+impl AddedPorts {
+    /// The one of this service, if it has a state directory.
+    pub(super) fn of_environment() -> Self {
+        let directory = std::env::var_os("STATE_DIRECTORY").filter(|it| !it.is_empty());
+        let file = directory.map(|directory| PathBuf::from(directory).join(FILE));
+        Self { file, ..Self::default() }
+    }
+
+    /// Those that were there.
+    fn read(&self) -> anyhow::Result<Vec<Map<String, Value>>> {
+        let Some(file) = &self.file else { return Ok(vec![]) };
+        let text = match fs::read_to_string(file) {
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+            text => text?,
+        };
+        let document: Document = serde_json::from_str(&text)?;
+        ensure!(document.version == VERSION, "version {} is not known here", document.version);
+        Ok(if document.boot == boot() { document.ports } else { vec![] })
+    }
+
+    fn write(&self, ports: Vec<Map<String, Value>>) -> anyhow::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let document = Document { version: VERSION, boot: boot(), ports };
+        let new = file.with_extension("new");
+        fs::write(&new, serde_json::to_string_pretty(&document)?)?;
+        Ok(fs::rename(new, file)?)
+    }
+}
+
+fn boot() -> String {
+    let told = std::env::var(BOOT_VARIABLE).ok().filter(|it| !it.is_empty());
+    let read = || fs::read_to_string(BOOT_FILE).ok();
+    told.or_else(read).unwrap_or_default().trim().to_owned()
+}
+
+impl Supervisor {
+    /// The ports that were there when ringway ended, beside those of the configuration, which count
+    /// more.
+    pub(super) fn open_added(&mut self) {
+        let found = self.added.read();
+        let shown = || self.added.file.as_deref().unwrap_or("".as_ref()).display();
+        let found = found.unwrap_or_else(|why| {
+            error!("{}: ports that were added are lost: {why:#}", shown());
+            vec![]
+        });
+        for object in found {
+            if let Err(why) = self.open_again(&object) {
+                let name = object.get("name").and_then(Value::as_str);
+                warn!(port = name, "it was added, and is not there any more: {why:#}");
+            }
+        }
+        self.added.is_changed = true;
+    }
+
+    fn open_again(&mut self, object: &Map<String, Value>) -> anyhow::Result<()> {
+        let all = |errors: Vec<crate::config::SpecError>| {
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            anyhow::anyhow!("{}", texts.join("; "))
+        };
+        let low = json::read_port(object).map_err(all)?;
+        if let Some(there) = self.find_port(&low.name).and_then(|id| self.ports.get(&id)) {
+            let kind = &there.spec.kind;
+            match low.kind() {
+                Ok(its) if its.is_same_place(kind) => return Ok(()),
+                _ => bail!("the configuration has {}={kind}", low.name),
+            }
+        }
+        let spec = resolve_beside(&low, self.specs(), &self.settings.control).map_err(all)?;
+        let id = self.free_id().context(TOO_MANY)?;
+        let mut port = Port::new(spec, None);
+        port.source = Source::Added;
+        // What it needs may come later: it is kept, as a port of the configuration would be.
+        let opened = self.open_end(id, &mut port);
+        if let Err(why) = &opened {
+            let (name, why) = (&port.spec.name, explained(why));
+            error!(port = name, "{why}");
+            port.failure = Some(why);
+        } else {
+            info!(port = port.spec.name, "added before ringway was started again");
+        }
+        self.ports.insert(id, port);
+        if opened.is_ok() {
+            self.order_open(id, Asked::default());
+        }
+        Ok(())
+    }
+
+    /// Writes down what the next start needs, if that is something else than before.
+    pub(super) fn keep_added(&mut self) {
+        if !std::mem::take(&mut self.added.is_changed) {
+            return;
+        }
+        let is_kept = |port: &&Port| {
+            let has_place = !matches!(port.spec.kind, PortKind::TapFd { .. });
+            port.source == Source::Added && !port.is_leaving() && has_place
+        };
+        let written = |spec: &PortSpec| json::write_port(&absolute(spec));
+        let ports = self.ports.values().filter(is_kept).map(|port| written(&port.spec)).collect();
+        let outcome = self.added.write(ports);
+        if let Err(why) = &outcome
+            && !self.added.is_told
+        {
+            warn!("ports that were added end with ringway: they cannot be written down: {why:#}");
+        }
+        self.added.is_told = outcome.is_err();
+    }
+}
+
+/// The next one may be started in another directory.
+fn absolute(spec: &PortSpec) -> PortSpec {
+    let mut spec = spec.clone();
+    if let PortKind::Vm { socket } | PortKind::VmConnect { socket } = &mut spec.kind
+        && let Ok(path) = std::path::absolute(&*socket)
+    {
+        *socket = path;
+    }
+    spec
+}

@@ -1,0 +1,114 @@
+//! Ports that were added while a service ran are there when it is started again, whatever its end
+//! was and whatever service manager starts it. This test is the service manager.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Ringway, wait_for};
+use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
+use serde_json::Value;
+
+/// As the unit starts it, in the start of the machine of that name.
+fn start(directory: &Path, boot: &str) -> Ringway {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    command.env("STATE_DIRECTORY", directory).env("RINGWAY_BOOT", boot);
+    Ringway::run_by(command, directory, &["--config", "ringway.toml"])
+}
+
+fn service() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(&directory, "[ringway]\nno_ports = true\n");
+    directory
+}
+
+fn write(directory: &tempfile::TempDir, text: &str) {
+    std::fs::write(directory.path().join("ringway.toml"), text).expect("written");
+}
+
+#[test]
+fn added_ports_are_there_after_a_restart_and_after_a_kill() {
+    let directory = service();
+    let mut ringway = start(directory.path(), "one");
+    for port in ["a=vm:a.sock,label=libvirt:g1", "b=vm:b.sock", "c=vm:c.sock", "d=vm:d.sock"] {
+        ringway.told(&["port", "add", port]);
+    }
+    ringway.told(&["port", "add", "e=vm:e.sock", "--until-restart"]);
+    ringway.told(&["port", "set", "b", "mtu=1400"]);
+    ringway.told(&["port", "remove", "c"]);
+    ringway.refused(&["port", "add", "f=vm:/nowhere/f.sock"]);
+    let list = |ringway: &Ringway| -> Vec<Value> {
+        let list: Value =
+            serde_json::from_str(&ringway.told(&["port", "list", "--json"])).expect("JSON");
+        let ports = list["ports"].as_array().expect("ports").iter();
+        ports.map(|port| port["port"].clone()).collect()
+    };
+    let mut before = list(&ringway);
+    before.retain(|port| port["name"] != "e");
+    assert_eq!(before.len(), 3);
+    let guest = |name: &str| {
+        let socket = directory.path().join(name);
+        wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok())
+    };
+    for round in 0..3 {
+        let mut guests = [guest("a.sock"), guest("b.sock")];
+        let mut between = Traffic::new([guests[0].mac(), guests[1].mac()], 1, 1514);
+        between.settle(&mut guests).expect("they hear each other");
+        match round {
+            0 => ringway.must_end_soon(Duration::from_secs(5)),
+            1 => ringway.kill(),
+            _ => {
+                ringway.told(&["upgrade"]);
+                ringway.must_end_soon(Duration::from_secs(5));
+            }
+        }
+        ringway = start(directory.path(), "one");
+        assert_eq!(list(&ringway), before, "{round}");
+    }
+    drop(ringway);
+    let ringway = start(directory.path(), "two");
+    assert_eq!(ringway.names(), Vec::<String>::new(), "the machine was started anew");
+}
+
+#[test]
+fn what_the_file_has_counts_more_and_what_cannot_be_keeps_nothing_else() {
+    let directory = service();
+    let mut ringway = start(directory.path(), "one");
+    for port in ["a=vm:a.sock,mtu=1400", "b=vm:b.sock", "c=vm:c.sock"] {
+        ringway.told(&["port", "add", port]);
+    }
+    ringway.must_end_soon(Duration::from_secs(5));
+    // The same port, another one of that name, and one at a place that is taken.
+    write(&directory, "[port.a]\nvm = \"a.sock\"\n[port.b]\nvm = \"other.sock\"\n");
+    let mut ringway = start(directory.path(), "one");
+    assert_eq!(ringway.names(), ["a", "b", "c"]);
+    let listed = ringway.told(&["port", "list"]);
+    assert!(!listed.contains("mtu=1400") && listed.contains("vm:other.sock"), "{listed}");
+    ringway.assert_logged("the configuration has b=vm:other.sock");
+    ringway.must_end_soon(Duration::from_secs(5));
+    std::fs::write(directory.path().join("added-ports.json"), "{").expect("written");
+    let ringway = start(directory.path(), "one");
+    assert_eq!(ringway.names(), ["a", "b"]);
+    ringway.assert_logged("added-ports.json: ports that were added are lost");
+}
+
+/// As `ringway port list --toml` prints them, and otherwise.
+#[test]
+fn a_file_that_has_an_added_port_makes_it_its_own() {
+    let directory = service();
+    let ringway = start(directory.path(), "one");
+    ringway.told(&["port", "add", "a=vm:a.sock,mtu=1400"]);
+    ringway.told(&["port", "add", "b=vm:b.sock"]);
+    let saved = ringway.told(&["port", "list", "--toml"]);
+    write(&directory, &(saved + "mtu = 1300\n"));
+    let told = ringway.told(&["reload"]);
+    assert!(told.contains("port b: it was added, and is as the file says now"), "{told}");
+    assert!(!told.contains("port a: it was"), "{told}");
+    assert!(ringway.told(&["port", "list"]).contains("mtu=1300"));
+    // They are the file's: they go with their lines.
+    write(&directory, "[ringway]\nno_ports = true\n");
+    ringway.told(&["reload"]);
+    wait_for("no port", || ringway.names().is_empty().then_some(()));
+}
