@@ -91,6 +91,11 @@ for line in 15:$unit 13:/lib/systemd/system/ringway-metrics.service; do
     systemd-analyze security --offline=true --threshold=${line%%:*} ${line#*:} >/dev/null
 done
 test -f /usr/share/ringway/wide.conf
+for link in $(grep -o '](docs/[^)#]*' /usr/share/doc/ringway/README.md | cut -c3-); do
+    [ -e "/usr/share/doc/ringway/$link" ] || echo "$link is missing"
+done
+ls /usr/share/doc/ringway/docs/guide/service.md
+touch /etc/ringway/libvirt
 install -D -m 644 -t /etc/systemd/system/ringway.service.d /usr/share/ringway/strict.conf
 systemd-analyze security --offline=true --threshold=10 ringway.service | tail -1
 echo '# mine' >>/etc/ringway/ringway.toml
@@ -147,7 +152,8 @@ fn a_package_is_installed_used_upgraded_and_purged() {
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let wanted = [
         "running for 0 s, 0 ports",
-        "path=/run/ringway/ringway/vm0.sock",
+        "path=/run/ringway/vm0.sock",
+        "docs/guide/service.md\n",
         "bash: capture\n",
         "containers too\n",
         "zsh: _ringway\n",
@@ -167,6 +173,7 @@ fn a_package_is_installed_used_upgraded_and_purged() {
     for words in wanted.into_iter().chain(of_guests.into_iter().filter(|_| has_guests)) {
         assert!(said.contains(words), "{words} in\n{said}");
     }
+    assert!(!said.contains(" is missing\n"), "{said}");
     assert!(output.status.success(), "{said}");
     println!("{said}");
 }

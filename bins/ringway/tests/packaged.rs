@@ -92,6 +92,10 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     let (asked, there) = (metrics(&text), metrics(&served));
     let missing: Vec<_> = asked.difference(&there).collect();
     assert!(missing.is_empty() && asked.len() >= 12, "{missing:?} of {asked:?}");
+    let rules = fs::read_to_string(root().join("packaging/ringway.rules.yml")).expect("a file");
+    let asked = metrics(&rules);
+    let missing: Vec<_> = asked.difference(&there).collect();
+    assert!(missing.is_empty() && asked.len() >= 9, "{missing:?} of {asked:?}");
 }
 
 /// A guest as libvirt describes it, as far as its network goes.
@@ -138,7 +142,8 @@ fn libvirts_hook_makes_ports_for_a_guest_and_takes_them_away() {
         ports.map(|port| port["port"].clone()).collect::<Vec<_>>()
     };
     fs::create_dir(place.join("libvirt.d")).expect("a directory");
-    fs::write(place.join("libvirt"), "OPTIONS=vlan=7\n").expect("a file");
+    let options = format!("OPTIONS=vlan=7,socket_mode=0660\nDIRECTORY={}\n", place.display());
+    fs::write(place.join("libvirt"), &options).expect("a file");
     for (operation, part) in
         [("prepare", "begin"), ("start", "begin"), ("started", "begin"), ("reconnect", "begin")]
     {
@@ -149,6 +154,7 @@ fn libvirts_hook_makes_ports_for_a_guest_and_takes_them_away() {
     assert_eq!(made.len(), 3);
     let (one, two) = (of("web1"), of("web2"));
     assert_eq!((&one["mac"], &one["vlan"]), (&"52:54:00:00:00:07".into(), &7.into()));
+    assert!(one["socket_mode"] == "0660" && two["socket_mode"].is_null(), "it makes no socket");
     let connects_to = two["vm-connect"].as_str().expect("a path");
     assert!(one["vm"].is_string() && connects_to.ends_with("/a,b/web2.sock"));
     assert_eq!(two["label"], serde_json::json!(["libvirt:web_1"]));
@@ -162,7 +168,35 @@ fn libvirts_hook_makes_ports_for_a_guest_and_takes_them_away() {
     let why = hook("prepare", "begin").expect_err("the guest would find no socket");
     assert!(why.contains("another port is called web1 already"), "{why}");
     ringway.told(&["port", "remove", "web1"]);
+    ports_of_others_are_refused((&ringway, place), hook);
+    // Those of another switch.
+    fs::write(place.join("libvirt"), "DIRECTORY=/var/run/openvswitch\n").expect("a file");
+    hook("prepare", "begin").expect("nothing to do");
+    assert_eq!(ports().len(), 1);
+    fs::write(place.join("libvirt"), &options).expect("a file");
     fs::write(place.join("libvirt.d/web 1"), "OPTIONS=vlan=sideways\n").expect("a file");
     let why = hook("prepare", "begin").expect_err("libvirt does not start the guest then");
     assert!(why.contains("sideways"), "{why}");
+}
+
+/// Another guest's, by the label or because it is connected.
+fn ports_of_others_are_refused(
+    (ringway, place): (&Ringway, &Path),
+    hook: impl Fn(&str, &str) -> Result<String, String>,
+) {
+    ringway.told(&["port", "add", "web1=vm:web1.sock,label=libvirt:db"]);
+    for operation in ["prepare", "reconnect"] {
+        let why = hook(operation, "begin").expect_err("it is another guest's");
+        assert!(why.contains("web 1: web1 belongs to db"), "{why}");
+    }
+    hook("release", "end").expect("nothing of it");
+    assert_eq!(ringway.names().len(), 2, "and stays");
+    ringway.told(&["port", "set", "web1", "label=default"]);
+    let socket = place.join("web1.sock");
+    let guest = || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok();
+    let guest = wait_for("a guest", guest);
+    let why = hook("prepare", "begin").expect_err("it is in use");
+    assert!(why.contains("web1 is in use"), "{why}");
+    drop(guest);
+    ringway.told(&["port", "remove", "web1"]);
 }
