@@ -159,7 +159,7 @@ impl Played {
         self.now += Duration::from_millis(u64::from(a) * 10);
         let beat = Beat { count: u64::from(b >> 2), is_asleep: b & 1 != 0 };
         let oldest = (b & 2 != 0).then_some(self.now);
-        let (_, again) = self.watch.look(self.now, oldest, &[beat]);
+        let again = self.watch.look(self.now, oldest, &[beat]).again;
         assert!(again.is_none_or(|at| at >= self.now), "it looks again in the past");
     }
 

@@ -92,7 +92,7 @@ pub(crate) fn control_json(data: &[u8]) {
 fn carry_out(request: &Request) {
     let there = PortSpec::new("a", PortKind::Vm { socket: "/run/a.sock".into() });
     match request {
-        Request::PortAdd(port) => {
+        Request::PortAdd { port, .. } => {
             let low = port_json::read_port(port);
             let added =
                 low.and_then(|low| resolve_beside(&low, [&there].into_iter(), CONTROL.as_ref()));

@@ -4,9 +4,9 @@
 //! stopped (Ctrl-Z, a frozen control group, a machine that was paused), or what was answered was
 //! not read. It sees that by looking later than it was told to, and begins to count anew.
 //!
-//! A worker that sleeps shows nothing, also when its guests have kicked it. So while workers have done something,
-//! the data plane is asked now and then whether all of them go on; and at once when the kernel says
-//! that it was stopped, which costs one that does nothing no wake-up.
+//! A worker that sleeps shows nothing, also when its guests have kicked it. So while workers have
+//! done something, the data plane is asked now and then whether all of them go on; and at once when
+//! the kernel says that it was stopped, which costs one that does nothing no wake-up.
 
 use std::time::{Duration, Instant};
 
