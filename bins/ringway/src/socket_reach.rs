@@ -7,7 +7,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use ringway_vhost_user::Access;
+use crate::config::port::SocketAccess;
 
 use crate::config::{PortKind, PortSpec};
 
@@ -33,7 +33,7 @@ pub fn barrier(spec: &PortSpec) -> Option<String> {
     ))
 }
 
-fn lets_pass(directory: &Path, access: &Access) -> bool {
+fn lets_pass(directory: &Path, access: &SocketAccess) -> bool {
     let Ok(found) = directory.metadata() else { return true };
     let [owner, group, others] = PASS.map(|bit| found.mode() & bit != 0);
     let user = access

@@ -64,10 +64,6 @@ impl FrontEnd {
 pub(super) type Done = (u32, Vec<SlotRange>, Option<Keep>);
 
 impl Supervisor {
-    pub(super) fn any_linked(&self) -> bool {
-        self.ports.values().any(super::Port::is_linked)
-    }
-
     pub(super) fn front_end(&mut self, id: PortId) -> Option<&mut FrontEnd> {
         self.ports.get_mut(&id)?.vm.as_mut()?.link.as_mut()
     }

@@ -177,10 +177,4 @@ impl Supervisor {
             let _ = self.poller.remove(link.connection.as_fd());
         }
     }
-
-    /// Whether it is of no use any more.
-    pub(super) fn is_over(&self) -> bool {
-        let vms = self.ports.values().filter(|port| !port.is_leaving());
-        vms.filter_map(|port| port.vm.as_ref()).any(VmPort::is_over)
-    }
 }
