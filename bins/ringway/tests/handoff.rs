@@ -399,14 +399,30 @@ fn a_data_plane_that_destroys_the_journal_is_upgraded() {
 /// Bytes of the head that say what is where.
 const JOURNAL_HEAD_LEN: usize = 24;
 
-/// Where worker 0 notes which port it serves: bit 63, and the port in bits 16 to 31.
+/// Where worker 0 notes which port it serves: bit 63, and the port in bits 16 to 31; and into which
+/// one it delivers: bit 62, and the port in bits 32 to 47.
 const BUSY_AT: u64 = 64 + 16;
+
+/// A visit of a port.
+const fn visits(port: u64) -> u64 {
+    1 << 63 | port << 16
+}
+
+/// A visit of a port in which something is delivered into another one.
+const fn delivers(port: u64, into: u64) -> u64 {
+    visits(port) | 1 << 62 | into << 32
+}
 
 /// Ends the data plane by a fault, as if a worker had been serving that port.
 fn fault(ringway: &Ringway, port: u64) {
+    fault_in(ringway, visits(port));
+}
+
+/// The same in the midst of that.
+fn fault_in(ringway: &Ringway, busy: u64) {
     let pid = ringway.data_plane();
     let deaths = plane(ringway)["deaths"].as_u64().expect("a number");
-    ringway.journal().write_all_at(&(1 << 63 | port << 16).to_le_bytes(), BUSY_AT).expect("room");
+    ringway.journal().write_all_at(&busy.to_le_bytes(), BUSY_AT).expect("room");
     kill_process(pid, Signal::ABORT).expect("it runs");
     wait_for("the next one", || (plane(ringway)["deaths"] == deaths + 1).then_some(()));
     wait_for("the next one", || (!plane(ringway)["pid"].is_null()).then_some(()));
@@ -437,6 +453,72 @@ fn a_port_that_ends_the_data_plane_is_quarantined() {
     ringway.told(&["port", "set", "bad", "link=up"]);
     let _again = guest(directory.path(), "c", SPLIT);
     wait_for("the port", || (state(&ringway, "bad") == "running").then_some(()));
+}
+
+/// One guest sends, and two receive.
+#[test]
+fn a_port_that_ends_the_data_plane_by_what_it_receives_is_quarantined_and_not_who_sends() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["a=vm:a.sock", "bad=vm:c.sock", "b=vm:b.sock"].map(|port| ["--port", port]);
+    let ringway =
+        Ringway::run(directory.path(), &[&["--sandbox", "off"], ports.as_flattened()].concat());
+    let mut guests = [guest(directory.path(), "a", SPLIT), guest(directory.path(), "b", SPLIT)];
+    let bad = guest(directory.path(), "c", SPLIT);
+    let mut between = Traffic::new([guests[0].mac(), guests[1].mac()], 1, FRAME_LEN_MAX);
+    between.settle(&mut guests).expect("they hear each other");
+    let to_bad = [&bad.mac()[..], &guests[0].mac(), &[0x88, 0xb5], &[0; 1400]].concat();
+    let (journal, mut word) = (ringway.journal(), [0; 8]);
+    wait_for("a delivery", || {
+        for _ in 0..64 {
+            let _ = guests[0].send(&to_bad).expect("a device");
+        }
+        guests[0].flush();
+        for _ in 0..1000 {
+            journal.read_exact_at(&mut word, BUSY_AT).expect("a word");
+            if u64::from_le_bytes(word) == delivers(0, 1) {
+                return Some(());
+            }
+        }
+        None
+    });
+    (0..3).for_each(|_| fault_in(&ringway, delivers(0, 1)));
+    assert_eq!(
+        ["a", "b", "bad"].map(|port| state(&ringway, port)),
+        ["running", "running", "quarantined"]
+    );
+    between.exchange(&mut guests, 50).expect("they go on");
+}
+
+/// Two ports by turns, so that none of them is blamed.
+#[test]
+fn after_many_faults_their_ports_wait_and_all_others_are_served_at_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["a", "b", "x", "y"].map(|name| format!("{name}=vm:{name}.sock"));
+    let ports: Vec<&str> = ports.iter().flat_map(|port| ["--port", port]).collect();
+    let ringway = Ringway::run(directory.path(), &[&["--sandbox", "off"], &ports[..]].concat());
+    let mut guests = ["a", "b"].map(|name| guest(directory.path(), name, SPLIT));
+    let mut others = ["x", "y"].map(|name| guest(directory.path(), name, SPLIT));
+    let pair = |guests: &[AnyUserGuest; 2], flow| {
+        Traffic::new(guests.each_ref().map(AnyUserGuest::mac), flow, FRAME_LEN_MAX)
+    };
+    let (mut between, mut beside) = (pair(&guests, 1), pair(&others, 2));
+    between.settle(&mut guests).expect("they hear each other");
+    beside.settle(&mut others).expect("they hear each other");
+    for port in [2, 3, 2, 3, 2] {
+        fault(&ringway, port);
+        between.exchange(&mut guests, 20).expect("they go on");
+    }
+    let log = ringway.log();
+    assert!(!log.contains("is started in 1s") && !log.contains("is started in 5s"), "{log}");
+    for name in ["x", "y"] {
+        let port = format!("port=\"{name}\"");
+        let waits = |line: &str| line.contains("waits a few seconds") && line.contains(&port);
+        assert!(log.lines().any(waits), "{log}");
+    }
+    wait_for("the others", || beside.settle(&mut others).ok());
+    beside.exchange(&mut others, 20).expect("they go on");
+    between.exchange(&mut guests, 20).expect("undisturbed");
+    assert_eq!((between.lost(), ringway.log().matches("front-end gone").count()), (0, 0));
 }
 
 /// Its number is free when the port is removed, and with it the blame.

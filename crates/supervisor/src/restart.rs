@@ -6,6 +6,13 @@
 //! a row, or a port that was being served in three, is taken for the cause: the next start then
 //! need not wait. A process that was killed from outside blames nothing.
 //!
+//! A port is served when it is visited, and when packets of another one are delivered into it.
+//! Where both are equally suspect the receiver is blamed; if faults go on, so is the visited one,
+//! and the receiver is served again.
+//!
+//! After a few faults in a row the ports of each are held back for a while, so that all others have
+//! their network meanwhile; then they are served again, one after the other.
+//!
 //! Limits: which port was being served is what the data plane says. A guest that has taken it over
 //! can have another port blamed; so a port is blamed for a time only.
 
@@ -48,6 +55,16 @@ pub const QUARANTINED_FOR: Duration = Duration::from_secs(600);
 /// See [`QUARANTINED_FOR`]: 21 hours at most.
 pub const QUARANTINE_DOUBLED_MAX: u32 = 7;
 
+/// From this fault in a row on, its ports are held back: without that the next start would wait
+/// long.
+pub const HELD_FROM: usize = 3;
+/// Until the next start then.
+pub const HELD_WAIT: Duration = Duration::from_millis(100);
+/// How long a port is held back; of several, each for [`RELEASED_EVERY`] longer than the last one.
+pub const HELD_FOR: Duration = Duration::from_secs(5);
+/// See [`HELD_FOR`].
+pub const RELEASED_EVERY: Duration = Duration::from_secs(1);
+
 /// Signals by which a process ends for what it has done itself: ILL, ABRT, BUS, SEGV, SYS (Linux's
 /// numbers on all machines that this builds for).
 const FAULTS: [i32; 5] = [4, 6, 7, 11, 31];
@@ -77,6 +94,21 @@ impl End {
     }
 }
 
+/// What a worker was doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Busy {
+    /// The port that it visited.
+    pub visited: u16,
+    /// The port into which it delivered, if it did.
+    pub into: Option<u16>,
+}
+
+impl Busy {
+    fn ports(&self) -> impl Iterator<Item = u16> {
+        [Some(self.visited), self.into].into_iter().flatten()
+    }
+}
+
 /// A request: its front-end and its number.
 pub type RequestId = (u32, u32);
 
@@ -87,6 +119,8 @@ pub struct Verdict {
     pub start_at: Instant,
     /// The ports to be quarantined: link down, rings not started.
     pub quarantine: Vec<u16>,
+    /// The ports that were quarantined for what another one has done.
+    pub release: Vec<u16>,
     /// The requests to be refused, or whose connections are to be closed if they have replies of
     /// their own.
     pub refuse: Vec<RequestId>,
@@ -102,6 +136,10 @@ pub struct Restarts {
     /// requests.
     suspects: (BTreeMap<u16, u32>, Vec<RequestId>),
     quarantines: BTreeMap<u16, Quarantine>,
+    /// Receivers that were blamed where the visited port was as suspect, each with that one.
+    doubtful: Vec<(u16, u16)>,
+    /// Ports that are held back, until when.
+    held: BTreeMap<u16, Instant>,
     /// When one was started last because the one before was killed from outside.
     killed: Option<Instant>,
     /// How many in a row.
@@ -125,29 +163,40 @@ impl Restarts {
         restarts
     }
 
-    /// A data plane has ended. `busy`: the ports that its workers were serving, of the worker that
-    /// failed alone where that is known. `in_hand`: the requests that it had got and not done.
-    pub fn died(&mut self, now: Instant, end: End, busy: &[u16], in_hand: &[RequestId]) -> Verdict {
+    /// A data plane has ended. `busy`: what its workers were doing, of the worker that failed alone
+    /// where that is known. `in_hand`: the requests that it had got and not done.
+    pub fn died(
+        &mut self,
+        now: Instant,
+        end: End,
+        busy: &[Busy],
+        in_hand: &[RequestId],
+    ) -> Verdict {
+        let mut verdict =
+            Verdict { start_at: now, quarantine: vec![], release: vec![], refuse: vec![] };
         if end.is_from_outside() {
-            let start_at = self.after_kill(now);
+            verdict.start_at = self.after_kill(now);
             self.kills = if self.is_in_a_row(now) { self.kills.saturating_add(1) } else { 0 };
-            self.killed = Some(start_at);
-            return Verdict { start_at, quarantine: vec![], refuse: vec![] };
+            self.killed = Some(verdict.start_at);
+            return verdict;
         }
         self.forget(now);
         if self.deaths.len() == FAILING_DEATHS {
             self.deaths.pop_front();
         }
         self.deaths.push_back(now);
-        let mut verdict = Verdict { start_at: now, quarantine: vec![], refuse: vec![] };
         if end.is_fault() {
             verdict.refuse = self.blame_requests(in_hand);
             verdict.quarantine = self.blame_ports(busy);
+            verdict.release = self.clear(&verdict.quarantine);
         }
         // What has not been blamed yet is gone when the next one starts.
         let blamed = verdict.quarantine.iter();
         if blamed.filter(|port| self.quarantine(**port, now)).count() == 0 {
-            verdict.start_at += WAITS[self.waits.min(WAITS.len() - 1)];
+            let wait = WAITS[self.waits.min(WAITS.len() - 1)];
+            let is_late = end.is_fault() && self.waits >= HELD_FROM;
+            let is_held = is_late && self.hold(now, busy);
+            verdict.start_at += if is_held { wait.min(HELD_WAIT) } else { wait };
             self.waits = self.waits.saturating_add(1);
         }
         verdict
@@ -166,17 +215,70 @@ impl Restarts {
         now.max(last + wait.min(WAITS[WAITS.len() - 1]))
     }
 
+    /// Holds these ports back; `false`: all of them were already, or there are none.
+    fn hold(&mut self, now: Instant, busy: &[Busy]) -> bool {
+        self.held.retain(|_, until| *until > now);
+        let before = self.held.len();
+        let first = now + HELD_FOR;
+        for port in busy.iter().flat_map(Busy::ports) {
+            if self.is_blamed(port) {
+                continue;
+            }
+            let next =
+                self.held.values().max().map_or(first, |last| first.max(*last + RELEASED_EVERY));
+            self.held.entry(port).or_insert(next);
+        }
+        self.held.len() > before
+    }
+
+    /// Whether the port is held back now.
+    pub fn is_held(&self, port: u16, now: Instant) -> bool {
+        self.held.get(&port).is_some_and(|until| now < *until)
+    }
+
+    /// When the next port is to be served that is held back.
+    pub fn next_unheld(&self, now: Instant) -> Option<Instant> {
+        self.held.values().copied().filter(|until| *until > now).min()
+    }
+
     fn blame_requests(&mut self, in_hand: &[RequestId]) -> Vec<RequestId> {
         let before = std::mem::replace(&mut self.suspects.1, in_hand.to_vec());
         in_hand.iter().copied().filter(|request| before.contains(request)).collect()
     }
 
-    fn blame_ports(&mut self, busy: &[u16]) -> Vec<u16> {
+    fn blame_ports(&mut self, busy: &[Busy]) -> Vec<u16> {
         let before = std::mem::take(&mut self.suspects.0);
-        let faults = |port: &u16| before.get(port).map_or(1, |faults| faults.saturating_add(1));
-        self.suspects.0 = busy.iter().map(|port| (*port, faults(port))).collect();
-        let blamed = self.suspects.0.iter().filter(|(_, faults)| **faults >= BLAMED_AFTER);
-        blamed.map(|(port, _)| *port).collect()
+        let faults = |port: u16| before.get(&port).map_or(1, |faults| faults.saturating_add(1));
+        let named = busy.iter().flat_map(Busy::ports);
+        self.suspects.0 = named.map(|port| (port, faults(port))).collect();
+        let is_suspect = |port: &u16| {
+            self.suspects.0.get(port).is_some_and(|faults| *faults >= BLAMED_AFTER)
+                && !self.is_blamed(*port)
+        };
+        let into = busy.iter().filter(|busy| busy.into.as_ref().is_some_and(is_suspect));
+        let into: Vec<Busy> = into.copied().collect();
+        let mut blamed: Vec<u16> = match into.is_empty() {
+            true => busy.iter().map(|busy| busy.visited).filter(is_suspect).collect(),
+            false => into.iter().filter_map(|busy| busy.into).collect(),
+        };
+        let as_suspect = into.iter().filter(|busy| is_suspect(&busy.visited));
+        let doubtful: Vec<_> =
+            as_suspect.filter_map(|busy| Some((busy.into?, busy.visited))).collect();
+        self.doubtful.extend(doubtful);
+        blamed.sort_unstable();
+        blamed.dedup();
+        blamed
+    }
+
+    /// Whether the port was blamed, and is not served, or cannot be kept from being served.
+    fn is_blamed(&self, port: u16) -> bool {
+        self.quarantines.get(&port).is_some_and(|it| it.until.is_some())
+    }
+
+    /// Receivers that were blamed for what one of these has done.
+    fn clear(&mut self, blamed: &[u16]) -> Vec<u16> {
+        let cleared = self.doubtful.extract_if(.., |(_, visited)| blamed.contains(visited));
+        cleared.map(|(receiver, _)| receiver).collect()
     }
 
     /// `true`: it was served until now.
@@ -239,6 +341,8 @@ impl Restarts {
     /// The port is gone, or a user wants it to be tried: it was never blamed.
     pub fn release(&mut self, port: u16) {
         self.quarantines.remove(&port);
+        self.held.remove(&port);
+        self.doubtful.retain(|(receiver, _)| *receiver != port);
         self.suspects.0.remove(&port);
     }
 
@@ -265,6 +369,10 @@ mod tests {
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
+    }
+
+    fn visits<const N: usize>(ports: [u16; N]) -> [Busy; N] {
+        ports.map(|visited| Busy { visited, into: None })
     }
 
     #[test]
@@ -346,11 +454,11 @@ mod tests {
         ];
         for (first, second, blames) in table {
             let (now, mut restarts) = (Instant::now(), Restarts::default());
-            let verdict = restarts.died(now, first, &[3, 4], &[(1, 7), (2, 9)]);
+            let verdict = restarts.died(now, first, &visits([3, 4]), &[(1, 7), (2, 9)]);
             assert_eq!((verdict.quarantine, verdict.refuse), (vec![], vec![]));
-            let verdict = restarts.died(now, second, &[4, 5], &[(2, 9), (1, 8)]);
+            let verdict = restarts.died(now, second, &visits([4, 5]), &[(2, 9), (1, 8)]);
             assert_eq!((verdict.quarantine, verdict.refuse.len()), (vec![], usize::from(blames)));
-            let verdict = restarts.died(now, SEGV, &[4, 5, 3], &[]);
+            let verdict = restarts.died(now, SEGV, &visits([4, 5, 3]), &[]);
             let expected = if blames { vec![4] } else { vec![] };
             assert_eq!(verdict.quarantine, expected, "{first:?} {second:?}");
         }
@@ -359,27 +467,107 @@ mod tests {
     #[test]
     fn the_next_one_starts_at_once_when_a_port_is_blamed_for_the_first_time() {
         let (now, mut restarts) = (Instant::now(), Restarts::default());
-        let mut die = |busy: &[u16]| restarts.died(now, SEGV, busy, &[]).start_at - now;
+        let mut die = |port| restarts.died(now, SEGV, &visits([port]), &[]).start_at - now;
         let waits = [0, 10, 0, 100].map(ms);
-        assert_eq!([1, 1, 1, 2].map(|port| die(&[port])), waits);
+        assert_eq!([1, 1, 1, 2].map(&mut die), waits);
         // A port that goes on to be served, such as a tap, is no reason again.
-        assert_eq!([1, 1, 1].map(|port| die(&[port])), [1000, 5000, 5000].map(ms));
+        assert_eq!([1, 1, 1].map(die), [1000, 5000, 5000].map(ms));
+    }
+
+    const fn delivers(visited: u16, into: u16) -> Busy {
+        Busy { visited, into: Some(into) }
+    }
+
+    #[test]
+    fn what_faults_have_in_common_is_blamed_the_receiver_before_who_sends_to_it() {
+        let visit = visits([1])[0];
+        // What was done in each fault; who is blamed then, and who is no more.
+        type Row<'a> = (&'a [Busy], &'a [u16], &'a [u16]);
+        let table: [&[Row<'_>]; 5] = [
+            &[
+                (&[delivers(1, 2)], &[], &[]),
+                (&[delivers(3, 2)], &[], &[]),
+                (&[delivers(1, 2)], &[2], &[]),
+            ],
+            // One sends, two receive.
+            &[
+                (&[delivers(1, 2)], &[], &[]),
+                (&[delivers(1, 2)], &[], &[]),
+                (&[delivers(1, 2)], &[2], &[]),
+            ],
+            &[(&[delivers(1, 2)], &[], &[]), (&[delivers(1, 3)], &[], &[]), (&[visit], &[1], &[])],
+            // It goes on when the receiver is not served any more.
+            &[
+                (&[delivers(1, 2)], &[], &[]),
+                (&[delivers(1, 2)], &[], &[]),
+                (&[delivers(1, 2)], &[2], &[]),
+                (&[delivers(1, 3)], &[1], &[2]),
+            ],
+            &[
+                (&[delivers(1, 2), delivers(4, 5)], &[], &[]),
+                (&[delivers(1, 2), visits([6])[0]], &[], &[]),
+                (&[delivers(3, 2), delivers(4, 5)], &[2], &[]),
+            ],
+        ];
+        for (at, rows) in table.into_iter().enumerate() {
+            let (now, mut restarts) = (Instant::now(), Restarts::default());
+            for (busy, blamed, cleared) in rows {
+                let verdict = restarts.died(now, SEGV, busy, &[]);
+                assert_eq!(
+                    (at, &verdict.quarantine[..], &verdict.release[..]),
+                    (at, *blamed, *cleared)
+                );
+            }
+        }
+    }
+
+    /// Ports at random, so that none is named in three faults in a row.
+    #[test]
+    fn from_the_fourth_fault_in_a_row_on_its_ports_are_held_back_and_others_wait_no_longer() {
+        let (start, mut restarts) = (Instant::now(), Restarts::default());
+        let mut now = start;
+        let pairs = [(1, 2), (3, 4), (1, 2), (1, 3), (2, 4), (5, 6)];
+        let mut waits = vec![];
+        for (visited, into) in pairs {
+            let verdict = restarts.died(now, SEGV, &[delivers(visited, into)], &[]);
+            assert_eq!(verdict.quarantine, []);
+            waits.push(verdict.start_at - now);
+            now = verdict.start_at;
+        }
+        assert_eq!(waits, [0, 10, 100, 100, 100, 100].map(ms));
+        let held: Vec<u16> = (0..9).filter(|port| restarts.is_held(*port, now)).collect();
+        assert_eq!(held, [1, 2, 3, 4, 5, 6]);
+        let mut released = vec![];
+        while let Some(at) = restarts.next_unheld(now) {
+            now = at;
+            let held = (0..9).filter(|port| restarts.is_held(*port, now)).count();
+            released.push((now - start, held));
+        }
+        assert_eq!(released.iter().map(|(_, held)| *held).collect::<Vec<_>>(), [5, 4, 3, 2, 1, 0]);
+        assert!(released.windows(2).all(|two| two[1].0 - two[0].0 >= RELEASED_EVERY));
+        let last = released.last().unwrap().0;
+        assert!(last < ms(11_000), "{last:?}");
+        // What is held back already, and serves nevertheless, does not make it any faster.
+        let verdict = restarts.died(now, SEGV, &visits([7]), &[]);
+        assert_eq!(verdict.start_at - now, HELD_WAIT);
+        let verdict = restarts.died(now, SEGV, &visits([7]), &[]);
+        assert_eq!(verdict.start_at - now, WAITS[4]);
     }
 
     #[test]
     fn a_kill_from_outside_between_faults_does_not_count_and_time_forgets_suspects() {
         let (now, mut restarts) = (Instant::now(), Restarts::default());
-        restarts.died(now, SEGV, &[1], &[]);
-        restarts.died(now, KILL, &[2], &[]);
-        restarts.died(now, SEGV, &[1], &[]);
-        assert_eq!(restarts.died(now, SEGV, &[1], &[]).quarantine, [1]);
+        restarts.died(now, SEGV, &visits([1]), &[]);
+        restarts.died(now, KILL, &visits([2]), &[]);
+        restarts.died(now, SEGV, &visits([1]), &[]);
+        assert_eq!(restarts.died(now, SEGV, &visits([1]), &[]).quarantine, [1]);
         let (now, mut restarts) = (Instant::now(), Restarts::default());
-        restarts.died(now, SEGV, &[1], &[]);
-        restarts.died(now, SEGV, &[1], &[(0, 1)]);
+        restarts.died(now, SEGV, &visits([1]), &[]);
+        restarts.died(now, SEGV, &visits([1]), &[(0, 1)]);
         assert!(restarts.is_suspicious(now));
         let later = now + FORGOTTEN_AFTER;
         assert!(!restarts.is_suspicious(later));
-        let verdict = restarts.died(later, SEGV, &[1], &[(0, 1)]);
+        let verdict = restarts.died(later, SEGV, &visits([1]), &[(0, 1)]);
         assert_eq!((verdict.quarantine, verdict.refuse), (vec![], vec![]));
     }
 
@@ -387,7 +575,7 @@ mod tests {
     fn a_quarantined_port_is_tried_again_each_time_later() {
         let (mut now, mut restarts) = (Instant::now(), Restarts::default());
         for times in 0..10 {
-            (0..BLAMED_AFTER).for_each(|_| drop(restarts.died(now, SEGV, &[1], &[])));
+            (0..BLAMED_AFTER).for_each(|_| drop(restarts.died(now, SEGV, &visits([1]), &[])));
             let pause = QUARANTINED_FOR * (1 << times.min(QUARANTINE_DOUBLED_MAX));
             assert_eq!(restarts.next_release(), Some(now + pause));
             assert_eq!(restarts.take_released(now + pause - ms(1)), []);
@@ -396,7 +584,7 @@ mod tests {
             assert_eq!((restarts.quarantined().count(), restarts.next_release()), (0, None));
         }
         restarts.release(1);
-        (0..BLAMED_AFTER).for_each(|_| drop(restarts.died(now, SEGV, &[1], &[])));
+        (0..BLAMED_AFTER).for_each(|_| drop(restarts.died(now, SEGV, &visits([1]), &[])));
         assert_eq!(restarts.quarantined_until(1), Some(now + QUARANTINED_FOR));
         let restarts = Restarts::with_quarantined(restarts.quarantined(), now + ms(5));
         assert_eq!(restarts.next_release(), Some(now + ms(5) + QUARANTINED_FOR));
@@ -405,11 +593,11 @@ mod tests {
     #[test]
     fn a_quarantined_port_stays_so_until_it_is_released() {
         let (now, mut restarts) = (Instant::now(), Restarts::default());
-        (0..BLAMED_AFTER).for_each(|_| drop(restarts.died(now, SEGV, &[1], &[])));
+        (0..BLAMED_AFTER).for_each(|_| drop(restarts.died(now, SEGV, &visits([1]), &[])));
         restarts.died(now + FORGOTTEN_AFTER * 2, KILL, &[], &[]);
         assert_eq!(restarts.quarantined().collect::<Vec<_>>(), [1]);
         restarts.release(1);
         assert_eq!(restarts.quarantined().count(), 0);
-        assert_eq!(restarts.died(now, SEGV, &[1], &[]).quarantine, [], "tried anew");
+        assert_eq!(restarts.died(now, SEGV, &visits([1]), &[]).quarantine, [], "tried anew");
     }
 }

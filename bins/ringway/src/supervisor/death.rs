@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use ringway_supervisor::restart::{End, Verdict};
+use ringway_supervisor::restart::{Busy, End, Verdict};
 use ringway_switch::PortId;
 use tracing::{error, info};
 
 use super::Supervisor;
 use super::descriptors::explained;
 use super::order::Order;
-use super::plane::Plane;
+use super::plane::{Plane, Stage};
 use super::ports::Port;
 use super::system_calls;
 use super::vm_port::VmPort;
@@ -20,6 +20,9 @@ use super::vm_port::VmPort;
 /// A front-end that has waited so long for an answer, while there is no data plane, is
 /// disconnected: QEMU stands still meanwhile, and connects again.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Until it is tried again to serve ports that were held back, if no other data plane has come.
+const RENEWED_EVERY: Duration = Duration::from_secs(5);
 
 /// By which a forbidden system call ends a process (Linux's number on all machines that this builds
 /// for).
@@ -65,14 +68,14 @@ impl Supervisor {
         self.follow(verdict);
     }
 
-    /// Which ports were being served. Nothing of the one that has ended has the next one's journal.
-    fn note_death(&mut self) -> Vec<u16> {
+    /// What its workers were doing. Nothing of the one that has ended has the next one's journal.
+    fn note_death(&mut self) -> Vec<Busy> {
         self.counts.deaths += 1;
         self.counts.down_since.get_or_insert_with(Instant::now);
         let busy = self.journal.busy();
         self.journal.renew();
-        for id in &busy {
-            if let Some(port) = self.ports.get_mut(&PortId(*id)) {
+        for Busy { visited, .. } in &busy {
+            if let Some(port) = self.ports.get_mut(&PortId(*visited)) {
                 port.replayed += 1;
             }
         }
@@ -112,6 +115,9 @@ impl Supervisor {
     fn follow(&mut self, verdict: Verdict) {
         for (link, _) in verdict.refuse {
             self.let_go(link, None, "its request has ended the data plane twice");
+        }
+        for port in verdict.release {
+            self.release(PortId(port));
         }
         for port in verdict.quarantine {
             self.quarantine(PortId(port));
@@ -163,6 +169,36 @@ impl Supervisor {
             self.serve_listener(id);
         }
         is_released
+    }
+
+    /// Ports that were held back are served again when their time has come: another data plane gets
+    /// everything that there is.
+    pub(super) fn serve_held_ports(&mut self, now: Instant) {
+        let restarts = &self.restarts;
+        let Some(plane) = self.planes.serving().filter(|plane| plane.stage == Stage::Running)
+        else {
+            return;
+        };
+        let is_due = plane.without.iter().any(|port| !restarts.is_held(port.0, now));
+        let is_soon = plane.renew_at.is_some_and(|at| at > now);
+        if !is_due || is_soon {
+            return;
+        }
+        plane.renew_at = Some(now + RENEWED_EVERY);
+        if let Err(why) = self.renew_plane() {
+            info!("ports that are held back wait: {why:#}");
+        }
+    }
+
+    /// When that is to be done.
+    pub(super) fn next_serving_held_ports(&self, now: Instant) -> Option<Instant> {
+        let plane = self.planes.current().filter(|plane| !plane.without.is_empty())?;
+        plane
+            .renew_at
+            .into_iter()
+            .chain(self.restarts.next_unheld(now))
+            .filter(|at| *at > now)
+            .min()
     }
 
     /// What was ordered is told to the next one with everything else.

@@ -147,6 +147,10 @@ impl Supervisor {
         if !self.ports.get(&id).and_then(super::Port::link).is_some_and(is_waiting) {
             return;
         }
+        let knows = |plane: &Plane| !plane.without.contains(&id);
+        if !self.planes.current().is_some_and(knows) {
+            return;
+        }
         let is_one_by_one = self.restarts.is_suspicious(now);
         let is_any_in_hand = self.is_any_in_hand();
         if !self.planes.is_running() || is_one_by_one && is_any_in_hand {
@@ -314,6 +318,7 @@ impl Supervisor {
         drop(link);
         if let Some(plane) = self.planes.serving() {
             plane.forget_frame(number);
+            plane.without.remove(&id);
         }
         let message = |order| ToData::Unlink { order, link: number };
         if self.order_now(Order::Unlink { port: id }, message, vec![])

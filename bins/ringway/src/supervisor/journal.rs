@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ringway_host::{EventFd, JOURNAL_LAYOUT, Journal, JournalWatch, Owner};
+use ringway_supervisor::restart::Busy;
 use ringway_supervisor::watch::Beat;
 
 /// Most rings that are noted at the same time. Those that are not used take no memory.
@@ -105,9 +106,10 @@ impl Watched {
         beats.map(|beat| Beat { count: beat.number, is_asleep: !beat.is_awake }).collect()
     }
 
-    /// The ports that were being served.
-    pub(super) fn busy(&self) -> Vec<u16> {
-        (0..self.workers).filter_map(|worker| Some(self.watch.busy(worker)?.port.0)).collect()
+    /// What workers were doing.
+    pub(super) fn busy(&self) -> Vec<Busy> {
+        let busy = (0..self.workers).filter_map(|worker| self.watch.busy(worker));
+        busy.map(|it| Busy { visited: it.port.0, into: it.into.map(|into| into.0) }).collect()
     }
 
     /// Whether a worker has ended without giving back its line.

@@ -3,7 +3,7 @@
 //!
 //! Nothing here waits for the process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ringway_foreign::UntrustedFd;
 use ringway_supervisor::outbox::{Outbox, Owed};
-use ringway_supervisor::restart::{End, RequestId};
+use ringway_supervisor::restart::{Busy, End, RequestId};
 use ringway_supervisor::watch::{Act, Beat, Look, Watch};
 use ringway_supervisor::wire::{Batch, ToSupervisor};
+use ringway_switch::PortId;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
@@ -116,9 +117,13 @@ pub(super) struct Plane {
     pub(super) asks: BTreeMap<u32, Vec<u8>>,
     /// Positions as far as they have come.
     pub(super) export: Vec<u8>,
-    /// Another one follows it already: the ports that it served when it ended, and the requests
-    /// that it had.
-    pub(super) suspects: Option<(Vec<u16>, Vec<RequestId>)>,
+    /// Another one follows it already: what its workers did when it ended, and the requests that it
+    /// had.
+    pub(super) suspects: Option<(Vec<Busy>, Vec<RequestId>)>,
+    /// Ports whose front-ends it was not told of, because they are held back.
+    pub(super) without: BTreeSet<PortId>,
+    /// Another one is not started before, to be told of them.
+    pub(super) renew_at: Option<Instant>,
     /// The system call by which it says that it ends.
     pub(super) forbidden: Option<u32>,
 }
@@ -190,6 +195,8 @@ impl Plane {
             asks: BTreeMap::new(),
             export: Vec::new(),
             suspects: None,
+            without: BTreeSet::new(),
+            renew_at: None,
             forbidden: None,
         })
     }

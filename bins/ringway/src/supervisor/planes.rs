@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::wire::{Bytes, ToData, pieces};
+use ringway_switch::PortId;
 
 use super::descriptors::explained;
 use super::order::{Asked, Order};
@@ -18,6 +19,10 @@ use crate::spec_text;
 
 /// Until a data plane must have said what it speaks, and until it must have everything.
 const LOADED_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the log says of a port that is held back.
+const HELD: &str = "its front-end waits a few seconds: data planes end again and again, the last \
+                    one while it served this port";
 
 /// All of them, by number.
 #[derive(Default)]
@@ -123,7 +128,8 @@ impl Planes {
 
     /// There is one, which serves, and no other.
     pub(super) fn is_alone(&self) -> bool {
-        self.current().is_some_and(Plane::is_told) && self.is_running() && self.others_are_gone()
+        let knows_all = |plane: &Plane| plane.is_told() && plane.without.is_empty();
+        self.current().is_some_and(knows_all) && self.is_running() && self.others_are_gone()
     }
 
     /// There is none beside the one that serves, or is about to.
@@ -204,7 +210,7 @@ impl Supervisor {
     /// Gives a data plane everything that there is: ports, front-ends and what was kept of them.
     pub(super) fn load(&mut self, number: u32) {
         let settings = spec_text::settings(&self.settings, self.workers, self.has_routers());
-        let is_next = self.planes.is_coming(number);
+        let (is_next, now) = (self.planes.is_coming(number), Instant::now());
         if !self.planes.has_begun() {
             self.recall_stations();
         }
@@ -226,6 +232,10 @@ impl Supervisor {
             let message = (message, port.sent());
             Self::order(&mut plane, &mut self.next_order, order, message);
             let Some(link) = port.link() else { continue };
+            if self.restarts.is_held(id.0, now) {
+                plane.without.insert(id);
+                continue;
+            }
             let (link_number, spec) = (link.number, link.spec.clone());
             let message = |order| ToData::Link { order, port: id.0, link: link_number, spec };
             let order = Order::Link { port: id };
@@ -239,11 +249,15 @@ impl Supervisor {
         self.tell_of_stations(&mut plane);
         plane.tell(&ToData::Replayed {}, vec![]);
         plane.is_filled();
+        let held: Vec<PortId> = plane.without.iter().copied().collect();
         let place = match is_next {
             true => &mut self.planes.coming,
             false => &mut self.planes.serving,
         };
         *place = Some((number, plane));
+        for id in held {
+            self.complain(id, HELD);
+        }
     }
 
     /// Rings may start, there where those positions say.
@@ -278,6 +292,7 @@ impl Supervisor {
         if let Some(plane) = self.planes.coming() {
             plane.flush();
         }
+        self.serve_held_ports(now);
         self.take_back_unsent(now);
         self.look_after_upgrade(now);
         self.look_after_replacing(now);
@@ -306,6 +321,12 @@ impl Supervisor {
         let planes = [&self.planes.serving, &self.planes.coming];
         let flush = planes.into_iter().flatten().filter_map(|(_, plane)| plane.next_flush());
         let at = self.planes.current().and_then(|plane| plane.look_at);
-        flush.chain(look).chain(at).chain(self.start_at).chain(self.next_handing_over()).min()
+        flush
+            .chain(look)
+            .chain(at)
+            .chain(self.start_at)
+            .chain(self.next_handing_over())
+            .chain(self.next_serving_held_ports(now))
+            .min()
     }
 }

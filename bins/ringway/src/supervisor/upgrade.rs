@@ -194,7 +194,7 @@ impl Supervisor {
             upgrade.step = Step::Proving { since: now, stall };
             self.upgrade = Some(upgrade);
         } else {
-            info!("the data plane may open sockets from now on: packets waited {stall:.1?}");
+            info!("another data plane serves from now on: packets waited {stall:.1?}");
         }
         self.hold(false);
         self.answer_routers(None);

@@ -50,7 +50,7 @@ impl Ringway {
         };
         let mut fds = std::fs::read_dir(fds).expect("it runs").map(|fd| fd.expect("an fd").path());
         let journal = fds.find(is_journal).expect("it has a journal");
-        File::options().write(true).open(journal).expect("ours")
+        File::options().read(true).write(true).open(journal).expect("ours")
     }
 
     /// Ends it at once, as the kernel does that has no memory left.

@@ -4,6 +4,7 @@
 //! and the port waits a bounded time for the receiver. Floods never wait.
 
 pub(crate) mod budget;
+mod cable;
 pub(crate) mod completion;
 pub(crate) mod flood;
 pub(crate) mod guarded;
@@ -25,6 +26,7 @@ use crate::forward::observed::forward_observed;
 use crate::forward::receivers::Receivers;
 use crate::forward::rewrite::Rewriter;
 use crate::forward::run::{RouteScope, Run, RunEnd};
+use crate::journal::worker_line::VisitNote;
 use crate::pace::Flush;
 use crate::peers::WorkerPeers;
 use crate::port::pair_map::PairOwner;
@@ -70,6 +72,7 @@ pub(crate) struct Fabric<'a> {
 pub(crate) struct Delivery<'a> {
     /// The pair that the packets come from.
     pub(crate) pair: FromPair,
+    pub(crate) note: VisitNote<'a>,
     /// The way to queue pairs of other workers.
     pub(crate) peers: &'a mut WorkerPeers,
     pub(crate) completion: &'a mut Completion,
@@ -145,6 +148,7 @@ impl Delivery<'_> {
         packet: &Packet<'_>,
         may_hold: bool,
     ) -> Result<bool, VisitEnd> {
+        self.note.delivers_into(pair.port);
         let is_staged = self.lifetime == PayloadLifetime::UntilFlush;
         self.is_read_at_flush |= is_staged && matches!(pair.end, End::Tap(_));
         match pair.put(packet, self.lifetime) {
@@ -271,6 +275,7 @@ impl Fabric<'_> {
             return RunEnd::Put(Put::Refused);
         };
         let delivery = &mut self.delivery;
+        delivery.note.delivers_into(pair.port);
         let mut run = Run { scope, work: delivery.work, packets: 0 };
         let ended = run.forward_to(source, pair, delivery.lifetime);
         if run.packets > 0 {
@@ -371,30 +376,6 @@ impl Fabric<'_> {
     pub(crate) fn count_drop_at(&mut self, to: PortId, reason: DropReason) {
         if let Some(first) = self.receivers.slot(to) {
             first.count_drop(reason);
-        }
-    }
-
-    /// The guest at the other end of the cable, if its queues can be filled directly.
-    pub(crate) fn cable_guest(&mut self) -> Option<&mut QueuePair> {
-        if self.delivery.observers.is_some() {
-            return None;
-        }
-        let port = self.receivers.port(self.cable?)?;
-        // What the guest's table decides, or another worker's queue, needs the packet first.
-        let pair = port.pairs.steering.pair_unseen(self.delivery.pair)?;
-        let PairOwner::Here(slot) = port.owner_of(pair) else { return None };
-        let pair = self.receivers.slot(slot)?;
-        match &pair.end {
-            // Buffers that are not enough for the longest packet may be for others.
-            End::Guest(guest)
-                if pair.takes
-                    && guest.queues.is_running(ringway_device::Queue::ToGuest)
-                    && !guest.queues.never_fits() =>
-            {
-                self.delivery.dirty.add(pair.slot);
-                Some(pair)
-            }
-            _ => None,
         }
     }
 }

@@ -13,7 +13,7 @@ use super::counts::Counts;
 use super::learned::NotedAddress;
 use super::ring_lines::{NotedRing, Past, RingName};
 use super::watch::{JournalWatch, Owner};
-use super::worker_line::{BEAT_AT, Busy, OWNER_AT, WorkerLine};
+use super::worker_line::{BEAT_AT, Busy, OWNER_AT, VisitNote, WorkerLine};
 use super::*;
 use crate::worker::effort::Spent;
 
@@ -95,7 +95,7 @@ fn the_end_of_a_worker_is_seen_and_whom_it_served() {
     let worker = std::thread::spawn(move || {
         let mut line = WorkerLine::take(journal, 0).unwrap();
         line.awake();
-        line.set_busy(Some(Busy { port: PortId(7), pair: 3 }));
+        line.set_busy(Some(Busy::of(PortId(7), 3)));
         sender.send(()).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         // As if it was killed: nothing is given back.
@@ -107,7 +107,7 @@ fn the_end_of_a_worker_is_seen_and_whom_it_served() {
     assert_eq!(watch.wait(0, Duration::from_millis(1)).unwrap(), Owner::Alive);
     assert_eq!(watch.wait(0, 60 * second).unwrap(), Owner::Dead);
     worker.join().unwrap();
-    assert_eq!(watch.busy(0), Some(Busy { port: PortId(7), pair: 3 }));
+    assert_eq!(watch.busy(0), Some(Busy::of(PortId(7), 3)));
 
     let journal = Arc::new(Journal::open(&file).unwrap());
     assert_eq!((journal.interrupted(), watch.busy(0)), (1, None));
@@ -195,10 +195,32 @@ fn the_next_worker_goes_on_from_what_the_one_before_has_spent() {
     let [zero, one] = next();
     assert_eq!((zero.spent(), one.spent()), (Spent::default(), Spent::default()));
     zero.note_spent(&spent);
-    zero.set_busy(Some(Busy { port: PortId(7), pair: 3 }));
+    zero.set_busy(Some(Busy::of(PortId(7), 3)));
     let [zero, one] = next();
     assert_eq!((zero.spent(), one.spent()), (spent, Spent::default()));
     assert_eq!(spent.plus(&spent).words(), spent.words().map(|word| 2 * word));
+}
+
+#[test]
+fn a_visit_notes_the_port_that_it_delivers_into() {
+    let file = Journal::create(1, 1).unwrap();
+    let journal = Arc::new(Journal::open(&file).unwrap());
+    let watch = JournalWatch::open(&file).unwrap();
+    let line = WorkerLine::unlocked(journal, 0).unwrap();
+    let visited = Busy::of(PortId(255), 7);
+    let note = VisitNote::begin(Some(&line), visited);
+    assert_eq!(watch.busy(0), Some(visited));
+    for into in [0, 3, 255].map(PortId) {
+        note.delivers_into(into);
+        assert_eq!(watch.busy(0), Some(Busy { into: Some(into), ..visited }));
+    }
+    note.delivers_no_more();
+    assert_eq!(watch.busy(0), Some(visited));
+    line.set_busy(None);
+    assert_eq!(watch.busy(0), None);
+    let note = VisitNote::of(Some(&line), None);
+    note.delivers_into(PortId(4));
+    assert_eq!(watch.busy(0), Some(Busy::of(PortId(4), 0)));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The line of a worker: that it lives, that it moves on, whom it serves, and what it has spent.
 //!
 //! How: three words, each stored by the worker alone: the lock of `owner.rs`; a number that goes up
-//! with each turn and is odd while the worker is awake; the queue pair that is being visited.
+//! with each turn and is odd while the worker is awake; the queue pair that is being visited, with
+//! the port into which it delivers: a fault is blamed on that one. It stays noted until the next
+//! one, or the end of the visit, so that there is one store for a run of packets.
 //! Behind them, now and then, what it has counted of itself.
 //! Limits: the last visited port may be without fault, so one death says nothing.
 
@@ -24,6 +26,11 @@ const _: () = assert!(SPENT_AT >= BUSY_AT + 8);
 
 /// A bit that no port has: something is visited.
 const IS_BUSY: u64 = 1 << 63;
+/// The same of a port that something is delivered into.
+const DELIVERS: u64 = 1 << 62;
+/// Where the ports are in the word.
+const VISITED_SHIFT: u32 = 16;
+const INTO_SHIFT: u32 = 32;
 
 /// Whom a worker serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +39,70 @@ pub struct Busy {
     pub port: PortId,
     /// Which of its queue pairs.
     pub pair: u16,
+    /// The port that its packets are delivered into, if that has begun.
+    pub into: Option<PortId>,
 }
 
 impl Busy {
+    /// A visit that begins.
+    pub(crate) fn of(port: PortId, pair: u16) -> Self {
+        Self { port, pair, into: None }
+    }
+
     fn word(self) -> u64 {
-        IS_BUSY | u64::from(self.port.0) << 16 | u64::from(self.pair)
+        let into = self.into.map_or(0, |into| DELIVERS | u64::from(into.0) << INTO_SHIFT);
+        IS_BUSY | into | u64::from(self.port.0) << VISITED_SHIFT | u64::from(self.pair)
     }
 
     pub(super) fn from_word(word: u64) -> Option<Self> {
         let half = |shift: u32| (word >> shift & 0xffff) as u16;
-        (word & IS_BUSY != 0).then(|| Self { port: PortId(half(16)), pair: half(0) })
+        let into = (word & DELIVERS != 0).then(|| PortId(half(INTO_SHIFT)));
+        let port = PortId(half(VISITED_SHIFT));
+        (word & IS_BUSY != 0).then(|| Self { port, pair: half(0), into })
+    }
+}
+
+/// Where a visit notes the ports that it delivers into.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct VisitNote<'a> {
+    line: Option<&'a SharedSlice>,
+    /// The word, but for such a port, and what is added with one.
+    word: u64,
+    delivers: u64,
+    shift: u32,
+}
+
+impl<'a> VisitNote<'a> {
+    /// Of a visit, which is noted from now on.
+    pub(crate) fn begin(line: Option<&'a WorkerLine>, visited: Busy) -> Self {
+        let note = Self::of(line, Some(visited));
+        note.delivers_no_more();
+        note
+    }
+
+    /// Of a visit that is noted already. `None`: something is delivered that no visit of this
+    /// worker brings; then the port is noted as visited.
+    pub(crate) fn of(line: Option<&'a WorkerLine>, visited: Option<Busy>) -> Self {
+        let (word, delivers, shift) = match visited {
+            Some(visited) => (visited.word(), DELIVERS, INTO_SHIFT),
+            None => (0, IS_BUSY, VISITED_SHIFT),
+        };
+        Self { line: line.map(|line| &line.line), word, delivers, shift }
+    }
+
+    /// Something is delivered into that port.
+    #[inline(always)]
+    pub(crate) fn delivers_into(&self, port: PortId) {
+        if let Some(line) = self.line {
+            line.store_u64(BUSY_AT, self.word | self.delivers | u64::from(port.0) << self.shift);
+        }
+    }
+
+    /// The visit goes on, or ends, with the visited port alone.
+    pub(crate) fn delivers_no_more(&self) {
+        if let Some(line) = self.line {
+            line.store_u64(BUSY_AT, self.word);
+        }
     }
 }
 

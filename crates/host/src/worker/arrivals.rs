@@ -15,7 +15,7 @@ use crate::forward::VisitEnd;
 use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
 use crate::forward::completion::Completion;
 use crate::forward::observed::grown;
-use crate::journal::worker_line::{Busy, WorkerLine};
+use crate::journal::worker_line::{Busy, VisitNote, WorkerLine};
 use crate::memory::ring_words::Entry;
 use crate::pace::Flush;
 use crate::peers::WorkerPeers;
@@ -52,7 +52,7 @@ impl Arrivals<'_> {
             while self.work < BUDGET_UNITS {
                 let Some(packet) = peers.peek(at) else { break };
                 let Entry { port, pair, .. } = packet.entry;
-                self.note(Some(Busy { port: PortId(port), pair }));
+                self.note(Some(Busy::of(PortId(port), pair)));
                 let waits = self.deliver(&packet);
                 has_found |= !waits;
                 peers.settle(at, waits);
@@ -66,7 +66,10 @@ impl Arrivals<'_> {
             }
         }
         let flush = Flush::at_end();
-        let call_again = self.schedule.flush_dirty(VisitEnd::Idle, flush, self.ports);
+        let note = VisitNote::of(self.journal, None);
+        let ports = (&mut *self.ports, note);
+        let call_again = self.schedule.flush_dirty(VisitEnd::Idle, flush, ports);
+        note.delivers_no_more();
         self.schedule.after_call(call_again);
         has_found
     }

@@ -12,6 +12,7 @@ use ringway_switch::PortId;
 use ringway_virtq::Arm;
 
 use crate::forward::VisitEnd;
+use crate::journal::worker_line::VisitNote;
 use crate::os::clock::now;
 use crate::pace::Flush;
 use crate::peers::WorkerPeers;
@@ -73,20 +74,33 @@ impl Schedule {
 
     /// Publishes once for the whole visit of the slot `from`, and notifies the guests that it is
     /// time to notify.
-    pub(crate) fn flush(&mut self, from: PortId, visit: VisitEnd, ports: &mut Ports) {
+    pub(crate) fn flush(
+        &mut self,
+        from: PortId,
+        visit: VisitEnd,
+        (ports, note): (&mut Ports, VisitNote<'_>),
+    ) {
         let flush = Flush { more: visit == VisitEnd::More, ..Flush::at_end() };
         // What was only staged for a tap lies in the sender's memory until it is written.
-        let call_again = self.flush_dirty(visit, flush, ports);
+        let call_again = self.flush_dirty(visit, flush, (ports, note));
+        note.delivers_no_more();
         let flushed = ports.at(from).flush_from(flush);
         self.after_call(call_again || flushed.call_again);
     }
 
     /// Publishes what was put into slots; `true`: a guest was called that may sleep through it.
-    pub(crate) fn flush_dirty(&mut self, visit: VisitEnd, flush: Flush, ports: &mut Ports) -> bool {
+    pub(crate) fn flush_dirty(
+        &mut self,
+        visit: VisitEnd,
+        flush: Flush,
+        (ports, note): (&mut Ports, VisitNote<'_>),
+    ) -> bool {
         let mut call_again = false;
         while let Some(to) = self.dirty.pop_back() {
             let flush = Flush { short: visit == VisitEnd::Hold(RoomAt::Slot(to)), ..flush };
-            let flushed = ports.at(to).flush_to(flush);
+            let pair = ports.at(to);
+            note.delivers_into(pair.port);
+            let flushed = pair.flush_to(flush);
             call_again |= flushed.call_again;
             if flushed.visit {
                 self.ready.add(to);

@@ -10,7 +10,7 @@ use crate::forward::receivers::Receivers;
 use crate::forward::tap_visit::visit_tap;
 use crate::forward::watched::visit_watched;
 use crate::forward::{Delivery, Fabric, VisitEnd, forward};
-use crate::journal::worker_line::Busy;
+use crate::journal::worker_line::{Busy, VisitNote};
 use crate::nat::visit::visit_nat;
 use crate::os::clock::now;
 use crate::port::guest_end::GuestEnd;
@@ -33,10 +33,10 @@ impl Worker {
         if self.schedule.holds.of(slot).is_some() {
             return;
         }
-        self.note_visit(Some(slot));
         let (visit, packets) = self.move_packets(usize::from(slot.0));
         self.effort.packets += packets;
-        self.schedule.flush(slot, visit, &mut self.ports);
+        let note = VisitNote::of(self.journal.as_ref(), self.busy_with(slot));
+        self.schedule.flush(slot, visit, (&mut self.ports, note));
         self.peers.publish();
         self.note_visit(None);
         match visit {
@@ -58,8 +58,11 @@ impl Worker {
     /// Notes that a visit begins, or has ended.
     fn note_visit(&mut self, slot: Option<PortId>) {
         let Some(line) = &self.journal else { return };
-        let pair = slot.and_then(|slot| self.ports.get(slot));
-        line.set_busy(pair.map(|pair| Busy { port: pair.port, pair: pair.pair.pair }));
+        line.set_busy(slot.and_then(|slot| self.busy_with(slot)));
+    }
+
+    fn busy_with(&self, slot: PortId) -> Option<Busy> {
+        self.ports.slots.get(usize::from(slot.0)).map(|pair| Busy::of(pair.port, pair.pair.pair))
     }
 
     /// How the visit ended, and how many packets were taken.
@@ -67,6 +70,8 @@ impl Worker {
         let now = now();
         self.stalls.visit_over(now, &mut self.ports);
         let from = self.ports.slots[at].port;
+        let visited = Busy::of(from, self.ports.slots[at].pair.pair);
+        let note = VisitNote::begin(self.journal.as_ref(), visited);
         self.ports.note_sender(from, now);
         self.peers.note_sender(from);
         let (before, rest) = self.ports.slots.split_at_mut(at);
@@ -88,6 +93,7 @@ impl Worker {
             last_way: None,
             delivery: Delivery {
                 pair: pair.pair,
+                note,
                 peers: &mut self.peers,
                 completion: &mut self.buffers.completion,
                 dirty: &mut self.schedule.dirty,
@@ -152,6 +158,12 @@ impl Worker {
     }
 
     pub(crate) fn visit_control(&mut self, slot: PortId) {
+        self.note_visit(Some(slot));
+        self.carry_out_control(slot);
+        self.note_visit(None);
+    }
+
+    fn carry_out_control(&mut self, slot: PortId) {
         let Some(pair) = self.ports.get(slot) else { return };
         let step = pair.step();
         let End::Guest(guest) = &mut pair.end else { return };

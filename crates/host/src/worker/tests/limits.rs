@@ -193,7 +193,8 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
         let mut arrivals = Arrivals { ports, schedule, completion, observers, journal, work: 0 };
         assert!(!arrivals.deliver(&handed));
         let flush = crate::pace::Flush::at_end();
-        schedule.flush_dirty(crate::forward::VisitEnd::Idle, flush, ports);
+        let note = crate::journal::worker_line::VisitNote::of(None, None);
+        schedule.flush_dirty(crate::forward::VisitEnd::Idle, flush, (ports, note));
         assert_eq!(bench.guests[1].receive(), usize::from(generation));
     }
 }
