@@ -15,9 +15,6 @@ pub const REPLIES_MAX: usize = 32;
 /// goes.
 const ADDRESSES_MAX: usize = 16;
 
-/// How often all others are asked whether they have what a guest is offered, in a second.
-const QUESTIONS_PER_SECOND: u32 = 8;
-
 #[derive(Debug)]
 pub(super) struct GuestState {
     pub name: String,
@@ -27,8 +24,8 @@ pub(super) struct GuestState {
     pub connecting: u32,
     new_flows: Rate,
     errors: Rate,
-    /// Questions to all others for the addresses that it is offered.
-    questions: Rate,
+    /// It was offered an address itself.
+    pub asks_by_dhcp: bool,
     /// Addresses that it has used, the last one first.
     seen: Vec<Seen>,
 }
@@ -50,7 +47,7 @@ impl GuestState {
             connecting: 0,
             new_flows: Rate::new(limits.new_flows_per_second),
             errors: Rate::new(limits.errors_per_second),
-            questions: Rate::new(QUESTIONS_PER_SECOND),
+            asks_by_dhcp: false,
             seen: Vec::with_capacity(2 * ADDRESSES_MAX),
         }
     }
@@ -105,11 +102,6 @@ impl GuestState {
     /// The addresses that it has used, with the station that has used each last.
     pub fn seen(&self) -> &[Seen] {
         &self.seen
-    }
-
-    /// Whether all others may be asked on its behalf.
-    pub fn may_ask(&mut self, now: Nanos) -> bool {
-        self.questions.take(now)
     }
 
     /// Whether it may have one more flow now.

@@ -24,15 +24,19 @@ impl Nat {
         }
     }
 
-    /// Asks all others whether one has the address that was just offered to that guest.
+    /// Asks all others whether one has the address that was just offered to that guest, if there
+    /// is one that does not ask for addresses by DHCP itself. The question goes to all ports,
+    /// whichever guest it waits for.
     pub(super) fn ask_for_offered(&mut self, guest: Guest, now: Nanos) {
         let Some(question) = self.services.take_question() else { return };
-        if !self.guest_mut(guest).is_some_and(|guest| guest.may_ask(now)) {
-            return;
+        if let Some(guest) = self.guest_mut(guest) {
+            guest.asks_by_dhcp = true;
         }
-        let others = (0..).map(Guest).zip(&mut self.guests).filter(|(other, _)| *other != guest);
-        for other in others.filter_map(|(_, other)| other.as_mut()) {
-            other.reply(question.clone());
+        let mut others = self.guests.iter_mut().flatten();
+        if let Some(other) = others.find(|other| !other.asks_by_dhcp)
+            && self.questions.take(now)
+        {
+            other.reply(question);
         }
     }
 }
