@@ -42,4 +42,6 @@ fn guests_get_a_network_that_is_free_and_an_overlap_is_told() {
     };
     wait_for("a warning", warned);
     assert!(ringway.told(&["stats", "net"]).contains("guests: 10.0.3.0/24"), "it stays");
+    let why = ringway.told(&["why", "net"]);
+    assert!(why.contains("guests do not reach a network of this machine"), "{why}");
 }

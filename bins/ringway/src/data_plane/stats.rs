@@ -60,6 +60,8 @@ impl DataPlane {
         let refused = nat.refused.iter().map(|(why, count)| ((*why).to_string(), *count));
         NatStats {
             networks: port.spec.nat.ranges().to_vec(),
+            // The supervisor knows.
+            overlap: None,
             flows: flows.map(|(id, count)| (self.name(*id).to_owned(), *count as u64)).collect(),
             leases,
             forwards: forwards.collect(),

@@ -8,7 +8,7 @@ use super::peer::Peer;
 use super::ports::Port;
 use super::system_calls;
 use super::write_down::since_boot;
-use crate::control::{DaemonStats, DataPlaneStats, PortStats, ProcessStats, StatsReply};
+use crate::control::{DaemonStats, DataPlaneStats, NatStats, PortStats, ProcessStats, StatsReply};
 
 impl Supervisor {
     fn uptime(&self) -> Duration {
@@ -81,6 +81,7 @@ impl Supervisor {
             front_end: link.and_then(|link| link.peer.as_ref()).map(Peer::stats),
             replayed: port.replayed,
             refused_front_ends: vm.map_or(0, |vm| vm.refused),
+            nat: told.nat.map(|nat| NatStats { overlap: port.overlap.clone(), ..nat }),
             ..told
         }
     }

@@ -22,6 +22,7 @@ const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     waiting,
     not_started,
     same_mac,
+    overlap,
     moved,
     no_buffers,
     rate_to_guest,
@@ -123,6 +124,15 @@ fn same_mac(look: &Look<'_>) -> Option<Finding> {
             ),
             _ => format!("give one of them another: ringway port set {} mac=…", look.port.name),
         },
+    })
+}
+
+fn overlap(look: &Look<'_>) -> Option<Finding> {
+    Some(Finding {
+        weight: 1,
+        what: "guests do not reach a network of this machine",
+        figure: look.port.nat.as_ref()?.overlap.clone()?,
+        advice: format!("give them another one: ringway port set {} range=…", look.port.name),
     })
 }
 

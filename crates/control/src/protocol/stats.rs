@@ -246,6 +246,9 @@ pub struct NatStats {
     /// The guests' networks.
     #[serde(default)]
     pub networks: Vec<String>,
+    /// Which of them overlaps with a network of this machine, and which one that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<String>,
     /// Flows by the port that the guest is behind; ports without any are left out.
     pub flows: BTreeMap<String, u64>,
     /// Leased addresses, by the port that the guest is behind.
