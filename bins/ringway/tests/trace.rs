@@ -112,6 +112,7 @@ fn each_rule_is_named_where_it_has_a_say() {
         verdict(&ringway, &["a", "dst=01:80:c2:00:00:0e", "src_ip=10.0.0.1"]),
         "dropped: no_route"
     );
+    figures_are_named(&ringway);
     // What the meters say is theirs, too.
     let mut frame = [0; 1500];
     frame[..6].fill(0xff);
@@ -131,6 +132,70 @@ fn each_rule_is_named_where_it_has_a_say() {
     assert!(why.contains("did you mean dst_port?"), "{why}");
     let why = ringway.refused(&["trace", "d"]);
     assert!(why.contains("there is no port called \"d\": use one of"), "{why}");
+}
+
+/// Of the scene below: what a rule refuses, and what it compares that with.
+fn figures_are_named(ringway: &Ringway) {
+    let locked = "10.0.0.1, 2001:db8::1";
+    said(ringway, &["a", "src_ip=10.0.0.2"], &format!("10.0.0.2 is not in {locked}"));
+    let arp = ["a", "arp_op=reply", "src_ip=10.0.0.9"];
+    said(ringway, &arp, &format!("10.0.0.9 is not in {locked}"));
+    let router = ["a", "icmp_type=ra", "src_ip=2001:db8::1"];
+    assert_eq!(verdict(ringway, &router), "dropped: spoofed_ip");
+    said(ringway, &router, "router advertisements come from routers");
+    let foreign = ["a", "nd_target=2001:db8::9", "src_ip=2001:db8::1"];
+    said(ringway, &foreign, &format!("2001:db8::9 is not in {locked}"));
+    said(ringway, &["a", "type=0x88cc"], "type 0x88cc is neither ARP");
+    said(ringway, &["a", "vlan=7", "type=arp"], "tag 7: a port with vlan=7 sends without tags");
+    said(ringway, &["b", "vlan=9"], "tag 9 is not in trunk=7,8");
+    said(ringway, &["b"], "there is no tag, and the trunk has no native VLAN");
+    assert_eq!(verdict(ringway, &["b", "vlan=8"]), "flooded, and no port gets it");
+    // A tag that has a priority only is none.
+    assert_eq!(verdict(ringway, &["a", "vlan=0", "src_ip=10.0.0.1"]), "flooded");
+    // What is not typed is the port's own, and said.
+    let own = traced(ringway, &["a", "dst_ip=10.0.0.9", "proto=tcp"]);
+    assert_eq!(own["verdict"], "flooded");
+    assert_eq!(own["steps"][0]["outcome"], "10.0.0.1, of its locked_ips");
+    said(ringway, &["10.0.0.1", "dst_ip=10.0.0.9"], "from a: flooded");
+    said(ringway, &["a", "proto=icmp6"], "icmp_type: depends on it");
+}
+
+/// The same packet, however it is given.
+#[test]
+fn a_packet_comes_in_digits_or_from_a_capture() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = run(directory.path(), &["a=vm:a.sock", "b=vm:b.sock,mirror=m", "m=vm:m.sock"]);
+    let _b = guest(directory.path(), "b");
+    let digits = "01 80 c2 00 00 0e 52 54 00 00 00 01 88 cc".replace(' ', "");
+    assert_eq!(verdict(&ringway, &["a", "--packet", &digits]), "dropped: no_route");
+    let why = ringway.refused(&["trace", "a", "--packet", "0"]);
+    assert!(why.contains("not pairs of hexadecimal digits"), "{why}");
+    let why = ringway.refused(&["trace", "a", "vlan=7", "--packet", &digits]);
+    assert!(why.contains("has all its fields"), "{why}");
+    let mut file = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_le_bytes).concat();
+    for first in [0xff, 0x01] {
+        file.extend([0_u32, 0, 14, 14].map(u32::to_le_bytes).concat());
+        file.extend([first, 0x80, 0xc2, 0, 0, 0x0e, 0x52, 0x54, 0, 0, 0, 1, 0x88, 0xcc]);
+    }
+    let place = directory.path().join("two.pcap");
+    std::fs::write(&place, file).expect("a file");
+    let place = place.to_str().expect("text");
+    assert_eq!(verdict(&ringway, &["a", "--pcap", place]), "flooded");
+    assert_eq!(verdict(&ringway, &["a", "--pcap", &format!("{place}:2")]), "dropped: no_route");
+    let why = ringway.refused(&["trace", "a", "--pcap", &format!("{place}:3")]);
+    assert!(why.contains("it has no packet 3"), "{why}");
+    said(&ringway, &["b", "src=52:54:00:00:00:09"], "→ m: gets a copy: it is the mirror of b");
+    assert!(!ringway.told(&["trace", "a", "--packet", &digits]).contains("a copy"));
+}
+
+#[test]
+fn a_flood_that_no_port_gets_is_told_with_its_vlan() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["a=vm:a.sock,vlan=7", "b=vm:b.sock", "c=vm:c.sock,vlan=8"];
+    let ringway = run(directory.path(), &ports);
+    let none = "flooded, and no port gets it: no other one is in";
+    assert_eq!(verdict(&ringway, &["a"]), format!("{none} VLAN 7"));
+    assert_eq!(verdict(&ringway, &["b"]), format!("{none} no VLAN"));
 }
 
 #[test]

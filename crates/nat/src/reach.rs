@@ -91,6 +91,14 @@ pub(crate) fn reach(plan: &Plan, to: IpAddr) -> Reach {
     }
 }
 
+impl Plan {
+    /// Whether guests do not reach an address outside of their own networks. Those of the host are
+    /// not known here.
+    pub fn denies(&self, to: IpAddr) -> bool {
+        !self.is_inside(to) && reach(self, to) == Reach::Denied
+    }
+}
+
 /// The longest network decides that the address lies in; of two alike, what is said, and what is
 /// denied.
 fn is_allowed(plan: &Plan, to: IpAddr) -> bool {

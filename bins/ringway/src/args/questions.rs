@@ -153,20 +153,29 @@ pub struct LogArgs {
 
 /// What a packet may be made of.
 pub const FIELDS_HELP: &str = "\
-Fields: src=MAC [default: the port's own]   dst=MAC|PORT|all [default: all]   vlan=NUMBER
-type=ip|ip6|arp|NUMBER   src_ip=ADDRESS   dst_ip=ADDRESS   proto=tcp|udp|icmp|icmp6|NUMBER
-src_port=NUMBER   dst_port=NUMBER
+Fields: src=MAC [default: the port's own]   dst=MAC|PORT|ADDRESS|all [default: all]
+vlan=NUMBER (0: a priority only)   type=ip|ip6|arp|NUMBER   src_ip=ADDRESS   dst_ip=ADDRESS
+proto=tcp|udp|icmp|icmp6|NUMBER   src_port=NUMBER   dst_port=NUMBER   tcp_flags=syn+ack
+icmp_type=NUMBER|rs|ra|ns|na|redirect   nd_target=ADDRESS   nd_mac=MAC
+arp_op=request|reply   arp_mac=MAC   length=BYTES
+Without src_ip, a port's packet comes from its locked or leased address.
 
   ringway trace vm0 dst=vm1 vlan=7 src_ip=10.0.2.15 dst_ip=10.0.2.16 proto=tcp dst_port=80";
 
 /// `ringway trace`
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// The port that it would come from
+    /// The port that it would come from, or an address behind it
     pub port: String,
     /// What the packet is made of
     #[arg(value_name = "FIELD=VALUE")]
     pub fields: Vec<String>,
+    /// The whole packet, from its Ethernet header on
+    #[arg(long, value_name = "HEX", conflicts_with = "pcap")]
+    pub packet: Option<String>,
+    /// A packet of a capture: its first, or the one of that number
+    #[arg(long, value_name = "FILE[:NUMBER]")]
+    pub pcap: Option<String>,
     /// Which ringway, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,

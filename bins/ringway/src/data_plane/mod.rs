@@ -31,6 +31,7 @@ mod stations;
 mod stats;
 pub mod threads;
 mod trace;
+mod trace_reasons;
 mod uplinks;
 mod vm_port;
 mod wake;

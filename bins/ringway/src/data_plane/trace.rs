@@ -12,6 +12,8 @@ use ringway_switch::{
 
 use super::DataPlane;
 use super::questions::ANSWER_MAX;
+use super::trace_reasons::{Head, refused_tag, vlan_text};
+use crate::config::PortKind;
 use crate::control::{PROTOCOL_VERSION, TraceQuestion, TraceReceiver, TraceReply, TraceStep};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -43,6 +45,14 @@ impl DataPlane {
         let from = self.port_called(&question.name)?;
         let packet = question.bytes().context("the packet: not in hexadecimal digits")?;
         ensure!(packet.len() >= ETHERNET_HEADER_LEN, "the packet: shorter than its header");
+        let head = &packet[..packet.len().min(PEEK_LEN)];
+        let mut reply = self.traced(from, head)?;
+        self.add_routers(&mut reply, head);
+        self.add_mirrors(&mut reply, from);
+        Ok(reply)
+    }
+
+    fn traced(&self, from: PortId, head: &[u8]) -> anyhow::Result<TraceReply> {
         let shared = self.worker.shared().copy();
         let SwitchCopy { mut switch, cable } = self.switch_copy(&shared)?;
         let mut found = Found::default();
@@ -56,7 +66,6 @@ impl DataPlane {
             found.receivers.push(self.receiver(&switch, to, TagChange::Keep));
             return Ok(found.end(format!("goes to {}", self.name(to))));
         }
-        let head = &packet[..packet.len().min(PEEK_LEN)];
         let now_ns = ringway_host::now().0;
         let plain = head
             .first_chunk()
@@ -64,6 +73,36 @@ impl DataPlane {
         match plain {
             Some(route) => Ok(self.plain(found, &switch, from, route)),
             None => Ok(self.judged(found, &mut switch, (from, now_ns), head)),
+        }
+    }
+
+    /// What routers that get it make of it.
+    fn add_routers(&self, reply: &mut TraceReply, head: &[u8]) {
+        let Some(to) = Head::of(head).and_then(|head| head.destination()) else { return };
+        for receiver in reply.receivers.iter_mut().filter(|it| it.outcome.starts_with("gets it")) {
+            let is_it = |port: &&super::Port| {
+                port.spec.name == receiver.port && matches!(port.spec.kind, PortKind::Nat)
+            };
+            if let Some(port) = self.ports.values().find(is_it)
+                && port.spec.nat.denies(to)
+            {
+                receiver.outcome +=
+                    &format!(", and refuses it: no guest reaches {to} (deny=, allow=)");
+            }
+        }
+    }
+
+    /// Ports that get copies of what the sender or a receiver has.
+    fn add_mirrors(&self, reply: &mut TraceReply, from: PortId) {
+        for (of, to) in &self.mirrors {
+            let name = self.name(*of);
+            let gets = |receiver: &TraceReceiver| {
+                receiver.port == name && receiver.outcome.starts_with("gets it")
+            };
+            if *of == from || reply.receivers.iter().any(gets) {
+                let outcome = format!("gets a copy: it is the mirror of {name}");
+                reply.receivers.push(TraceReceiver { port: self.name(*to).to_owned(), outcome });
+            }
         }
     }
 
@@ -90,7 +129,8 @@ impl DataPlane {
                 let others = switch.ports().filter(|to| *to != from && !self.is_mirror(*to));
                 found.receivers =
                     others.map(|to| self.receiver(switch, to, TagChange::Keep)).collect();
-                found.end("flooded")
+                let verdict = flood_verdict(&found.receivers, None);
+                found.end(verdict)
             }
             Route::Drop => {
                 found.step("destination", "at this port itself, or for the next bridge only");
@@ -109,9 +149,13 @@ impl DataPlane {
         let mut steps = Vec::new();
         let decision = switch.decide_noted(from, head, now_ns, &mut steps);
         for step in &steps {
-            let (rule, outcome) = self.said(step);
+            let (rule, outcome) = self.said(step, from, head);
             found.step(rule, outcome);
         }
+        let vlan = steps.iter().find_map(|step| match step {
+            Step::Vlan(Ok(vlan)) => Some(*vlan),
+            _ => None,
+        });
         match decision {
             Decision::One(to, change) => {
                 found.receivers.push(self.receiver(switch, to, change));
@@ -131,25 +175,30 @@ impl DataPlane {
                         _ => {}
                     }
                 }
-                found.end("flooded")
+                let verdict = flood_verdict(&found.receivers, vlan.flatten());
+                found.end(verdict)
             }
             Decision::Drop(reason) => found.end(format!("dropped: {}", reason.name())),
             Decision::Wait(at_ns) => found.end(format!("waits for {} µs", micros(at_ns, now_ns))),
         }
     }
 
-    fn said(&self, step: &Step) -> (&'static str, String) {
+    fn said(&self, step: &Step, from: PortId, head: &[u8]) -> (&'static str, String) {
+        let policy = self.ports.get(&from).map(|port| port.spec.policy()).unwrap_or_default();
+        let head = Head::of(head);
         let vlan = |vlan: Option<VlanId>| vlan.map_or("none".into(), |vlan| vlan.to_string());
         match step {
             Step::Rate(Ok(())) => ("rate from the guest", "has room".into()),
             Step::Rate(Err(_)) => ("rate from the guest", "used up".into()),
             Step::Vlan(Ok(of)) => ("VLAN", vlan(*of)),
             Step::Vlan(Err(_)) => {
-                ("VLAN", "the port may not send this, with or without tag".into())
+                ("VLAN", refused_tag(&policy.vlan, head.and_then(|head| head.tag)))
             }
             Step::Addresses(Ok(())) => ("locked addresses", "allow it".into()),
             Step::Addresses(Err(reason)) => {
-                ("locked addresses", format!("do not allow it ({})", reason.name()))
+                let figure = head.and_then(|head| head.refused_source(&policy));
+                let figure = figure.map_or(String::new(), |figure| format!(": {figure}"));
+                ("locked addresses", format!("do not allow it ({}){figure}", reason.name()))
             }
             Step::Source(learned) => ("source", learned_text(*learned).into()),
             Step::Reserved => ("destination", "for the next bridge only".into()),
@@ -185,6 +234,18 @@ impl DataPlane {
 
     fn is_mirror(&self, port: PortId) -> bool {
         self.mirrors.iter().any(|(_, to)| *to == port)
+    }
+}
+
+fn flood_verdict(receivers: &[TraceReceiver], vlan: Option<VlanId>) -> String {
+    let all = |is_it: fn(&str) -> bool| receivers.iter().all(|it| is_it(&it.outcome));
+    let none = "flooded, and no port gets it";
+    match () {
+        () if all(|it| it == "not: vlan") => {
+            format!("{none}: no other one is in {}", vlan_text(vlan))
+        }
+        () if all(|it| it.starts_with("not: ")) => none.into(),
+        () => "flooded".into(),
     }
 }
 

@@ -1,51 +1,72 @@
-//! From `FIELD=VALUE` to the bytes of a packet.
-//!
-//! Limits: headers only, with lengths that fit, without checksums: the switch asks for none.
+//! The fields of a packet as they are typed: `FIELD=VALUE`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use anyhow::Context;
-use ringway_net::MacAddress;
+use ringway_net::{ETHERNET_HEADER_LEN, MacAddress};
 use ringway_switch::VlanId;
 
+use super::numbers::{ARP, ICMP, ICMP6, IPV4, IPV6, TCP, UDP};
 use crate::config::SpecError;
 use crate::config::error::{Origin, nearest};
 
-const KEYS: [&str; 9] =
-    ["src", "dst", "vlan", "type", "src_ip", "dst_ip", "proto", "src_port", "dst_port"];
+const KEYS: [&str; 16] = [
+    "src",
+    "dst",
+    "vlan",
+    "type",
+    "src_ip",
+    "dst_ip",
+    "proto",
+    "src_port",
+    "dst_port",
+    "tcp_flags",
+    "icmp_type",
+    "nd_target",
+    "nd_mac",
+    "arp_op",
+    "arp_mac",
+    "length",
+];
 
-const TPID: u16 = 0x8100;
-const IPV4: u16 = 0x0800;
-const ARP: u16 = 0x0806;
-const IPV6: u16 = 0x86dd;
-/// For local experiments: what nothing else is said about.
-const EXPERIMENTAL: u16 = 0x88b5;
+/// Of a packet, at most.
+const LENGTH_MAX: usize = 65_550;
 
-const UDP: u8 = 17;
-/// Bytes behind the IP header: as many as TCP's has.
-const TRANSPORT_LEN: usize = 20;
-const PACKET_LEN_MIN: usize = 60;
+/// Bits of TCP's header, from the lowest.
+const TCP_FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
+
+/// Types of ICMPv6 by the names of their RFC 4861.
+const ICMP6_TYPES: [(&str, u8); 5] =
+    [("rs", 133), ("ra", 134), ("ns", 135), ("na", 136), ("redirect", 137)];
 
 /// Where a packet goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Destination {
+pub(super) enum Destination {
     Mac(MacAddress),
-    /// Of the guest of this port.
-    Port(String),
+    /// Of the guest of this port, or who has that IP address.
+    Named(String),
 }
 
 /// What was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fields {
-    src: Option<MacAddress>,
-    dst: Destination,
-    vlan: Option<VlanId>,
-    ethertype: Option<u16>,
-    src_ip: Option<IpAddr>,
-    dst_ip: Option<IpAddr>,
-    protocol: Option<u8>,
-    src_port: u16,
-    dst_port: u16,
+    pub(super) src: Option<MacAddress>,
+    pub(super) dst: Destination,
+    /// 0: a tag that has a priority only.
+    pub(super) vlan: Option<u16>,
+    pub(super) ethertype: Option<u16>,
+    pub(super) src_ip: Option<IpAddr>,
+    pub(super) dst_ip: Option<IpAddr>,
+    pub(super) protocol: Option<u8>,
+    pub(super) src_port: u16,
+    pub(super) dst_port: u16,
+    pub(super) tcp_flags: Option<u8>,
+    pub(super) icmp_type: Option<u8>,
+    pub(super) nd_target: Option<Ipv6Addr>,
+    pub(super) nd_mac: Option<MacAddress>,
+    pub(super) arp_op: Option<u16>,
+    pub(super) arp_mac: Option<MacAddress>,
+    /// In bytes, from the Ethernet header on.
+    pub(super) length: Option<usize>,
 }
 
 impl Default for Fields {
@@ -60,6 +81,13 @@ impl Default for Fields {
             protocol: None,
             src_port: 0,
             dst_port: 0,
+            tcp_flags: None,
+            icmp_type: None,
+            nd_target: None,
+            nd_mac: None,
+            arp_op: None,
+            arp_mac: None,
+            length: None,
         }
     }
 }
@@ -90,21 +118,20 @@ impl Fields {
             origin.wrong(format!("{value:?} is {what}"), format!("write {advice}"))
         };
         let mac = || value.parse::<MacAddress>().ok();
+        let own_mac = || mac().ok_or_else(|| wrong("no MAC address", "52:54:00:12:34:56"));
         let ip = || value.parse().map_err(|_| wrong("no IP address", "IPv4 or IPv6"));
         let port = || value.parse().map_err(|_| wrong("no port", "a number up to 65535"));
         match key {
-            "src" => {
-                let mac = mac().ok_or_else(|| wrong("no MAC address", "52:54:00:12:34:56"))?;
-                self.src = Some(mac);
-            }
+            "src" => self.src = Some(own_mac()?),
             "dst" if value == "all" => self.dst = Destination::Mac(MacAddress::BROADCAST),
             "dst" => {
                 self.dst =
-                    mac().map_or_else(|| Destination::Port(value.to_owned()), Destination::Mac);
+                    mac().map_or_else(|| Destination::Named(value.to_owned()), Destination::Mac);
             }
             "vlan" => {
-                let vlan = value.parse().ok().and_then(VlanId::new);
-                self.vlan = Some(vlan.ok_or_else(|| wrong("no VLAN", "1 to 4094"))?);
+                let vlan = value.parse().ok().filter(|vlan| *vlan <= VlanId::MAX);
+                let advice = "1 to 4094, or 0 for a tag that has a priority only";
+                self.vlan = Some(vlan.ok_or_else(|| wrong("no VLAN", advice))?);
             }
             "type" => {
                 let known = [("ip", IPV4), ("ip6", IPV6), ("arp", ARP)];
@@ -116,7 +143,7 @@ impl Fields {
             "src_ip" => self.src_ip = Some(ip()?),
             "dst_ip" => self.dst_ip = Some(ip()?),
             "proto" => {
-                let known = [("icmp", 1), ("tcp", 6), ("udp", UDP), ("icmp6", 58)];
+                let known = [("icmp", ICMP), ("tcp", TCP), ("udp", UDP), ("icmp6", ICMP6)];
                 let known = known.iter().find(|(name, _)| *name == value).map(|(_, it)| *it);
                 let protocol = known.or_else(|| value.parse().ok());
                 let advice = "tcp, udp, icmp, icmp6, or a number";
@@ -124,6 +151,51 @@ impl Fields {
             }
             "src_port" => self.src_port = port()?,
             "dst_port" => self.dst_port = port()?,
+            "length" => {
+                let fits = |len: &usize| (ETHERNET_HEADER_LEN..=LENGTH_MAX).contains(len);
+                let length = value.parse().ok().filter(fits);
+                let length = length.ok_or_else(|| wrong("no length", "14 to 65550 bytes"))?;
+                self.length = Some(length);
+            }
+            _ => return self.set_behind_ip(&origin, key, value),
+        }
+        Ok(())
+    }
+
+    /// What single protocols have.
+    fn set_behind_ip(&mut self, origin: &Origin, key: &str, value: &str) -> Result<(), SpecError> {
+        let wrong = |what: &str, advice: &str| {
+            origin.wrong(format!("{value:?} is {what}"), format!("write {advice}"))
+        };
+        let own_mac = || value.parse().map_err(|_| wrong("no MAC address", "52:54:00:12:34:56"));
+        match key {
+            "tcp_flags" => {
+                let advice = format!("some of {}, such as syn+ack", TCP_FLAGS.join(" "));
+                let flags = tcp_flags(value).ok_or_else(|| wrong("no flags of TCP", &advice))?;
+                self.tcp_flags = Some(flags);
+            }
+            "icmp_type" => {
+                let known = ICMP6_TYPES.iter().find(|(name, _)| *name == value);
+                if known.is_some() {
+                    self.protocol = Some(ICMP6);
+                }
+                let kind = known.map(|(_, kind)| *kind).or_else(|| value.parse().ok());
+                let advice = "a number up to 255, or rs, ra, ns, na, redirect";
+                self.icmp_type = Some(kind.ok_or_else(|| wrong("no type of ICMP", advice))?);
+            }
+            "nd_target" => {
+                let target = value.parse().map_err(|_| wrong("no IPv6 address", "fd00::1"))?;
+                self.nd_target = Some(target);
+            }
+            "nd_mac" => self.nd_mac = Some(own_mac()?),
+            "arp_op" => {
+                let known = [("request", 1), ("reply", 2)];
+                let known = known.iter().find(|(name, _)| *name == value).map(|(_, it)| *it);
+                let advice = "request, reply, or a number";
+                let op = known.or_else(|| value.parse().ok());
+                self.arp_op = Some(op.ok_or_else(|| wrong("no operation of ARP", advice))?);
+            }
+            "arp_mac" => self.arp_mac = Some(own_mac()?),
             _ => {
                 let advice = match nearest(key, KEYS) {
                     Some(near) => format!("did you mean {near}?"),
@@ -145,99 +217,80 @@ impl Fields {
         match self.ethertype {
             Some(IPV6) => Some(true),
             Some(IPV4 | ARP) => Some(false),
-            _ => self.src_ip.or(self.dst_ip).map(|ip| ip.is_ipv6()),
+            _ => match self.src_ip.or(self.dst_ip) {
+                Some(ip) => Some(ip.is_ipv6()),
+                None if self.is_nd() || self.protocol == Some(ICMP6) => Some(true),
+                None => (self.is_arp() || self.protocol == Some(ICMP)).then_some(false),
+            },
         }
     }
 
-    fn is_of_two_families(&self) -> bool {
-        self.ips().into_iter().flatten().any(|ip| Some(ip.is_ipv6()) != self.is_v6())
+    /// Something of it only ARP has.
+    pub(super) fn is_arp(&self) -> bool {
+        self.arp_op.is_some() || self.arp_mac.is_some()
     }
 
-    /// The port whose guest it is for, if that was typed.
-    pub fn to_port(&self) -> Option<&str> {
-        if let Destination::Port(name) = &self.dst { Some(name) } else { None }
+    /// Something of it only neighbour discovery has.
+    pub(super) fn is_nd(&self) -> bool {
+        self.nd_target.is_some() || self.nd_mac.is_some()
     }
 
-    /// The packet that a port's guest would send.
-    ///
-    /// # Errors
-    /// An address is not known.
-    pub fn packet(
-        &self,
-        port: &str,
-        mac_of: impl Fn(&str) -> Option<MacAddress>,
-    ) -> anyhow::Result<Vec<u8>> {
-        let unknown = |name: &str| format!("{name}: its MAC address is not known: write it");
-        let source = self.src.or_else(|| mac_of(port)).with_context(|| unknown(port))?;
-        let destination = match &self.dst {
-            Destination::Mac(mac) => *mac,
-            Destination::Port(name) => mac_of(name).with_context(|| unknown(name))?,
+    /// The protocol behind IP, as far as that was typed.
+    pub(super) fn protocol(&self) -> Option<u8> {
+        let by_fields = match self.icmp_type {
+            _ if self.is_nd() => Some(ICMP6),
+            Some(_) if self.is_v6() == Some(true) => Some(ICMP6),
+            Some(_) => Some(ICMP),
+            None => self.tcp_flags.map(|_| TCP),
         };
-        let mut packet = [destination.0, source.0].concat();
-        if let Some(vlan) = self.vlan {
-            packet.extend([TPID, vlan.raw()].map(u16::to_be_bytes).concat());
-        }
-        let by_itself = match self.is_v6() {
-            None if self.protocol.is_none() => EXPERIMENTAL,
-            None | Some(false) => IPV4,
-            Some(true) => IPV6,
+        self.protocol.or(by_fields)
+    }
+
+    /// Whether the packet is of IP, or ARP.
+    pub(super) fn has_ip(&self) -> bool {
+        matches!(self.ethertype, Some(IPV4 | IPV6 | ARP))
+            || self.ethertype.is_none() && (self.is_v6().is_some() || self.protocol().is_some())
+    }
+
+    /// A field that was not typed, and on which the answer depends.
+    pub fn open_question(&self) -> Option<&'static str> {
+        (self.protocol == Some(ICMP6) && self.icmp_type.is_none() && !self.is_nd()).then_some(
+            "an echo request; neighbour discovery and router advertisements have rules of their \
+             own: write icmp_type=",
+        )
+    }
+
+    /// The sender's address, where none was typed.
+    pub fn set_src_ip(&mut self, ip: IpAddr) {
+        self.src_ip.get_or_insert(ip);
+    }
+
+    /// The receiver's, likewise.
+    pub fn set_dst_ip(&mut self, ip: IpAddr) {
+        self.dst_ip.get_or_insert(ip);
+    }
+
+    pub(super) fn is_of_two_families(&self) -> bool {
+        let is_wrong = |ip: IpAddr| {
+            Some(ip.is_ipv6()) != self.is_v6()
+                || ip.is_ipv4() && self.is_nd()
+                || ip.is_ipv6() && self.is_arp()
         };
-        let ethertype = self.ethertype.unwrap_or(by_itself);
-        packet.extend(ethertype.to_be_bytes());
-        match ethertype {
-            IPV4 => packet.extend(self.ipv4()),
-            IPV6 => packet.extend(self.ipv6()),
-            ARP => packet.extend(self.arp(source)),
-            _ => {}
-        }
-        packet.resize(packet.len().max(PACKET_LEN_MIN), 0);
-        Ok(packet)
+        self.ips().into_iter().flatten().any(is_wrong)
     }
 
-    fn ipv4(&self) -> Vec<u8> {
-        let [source, destination] = [self.src_ip, self.dst_ip].map(octets_v4);
-        let protocol = self.protocol.unwrap_or(UDP);
-        let mut bytes = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, protocol, 0, 0];
-        bytes.extend([source, destination].concat());
-        bytes.extend(self.transport());
-        bytes
-    }
-
-    fn ipv6(&self) -> Vec<u8> {
-        let octets = |ip: Option<IpAddr>| match ip {
-            Some(IpAddr::V6(ip)) => ip.octets(),
-            _ => [0; 16],
-        };
-        let protocol = self.protocol.unwrap_or(UDP);
-        let mut bytes = vec![0x60, 0, 0, 0, 0, 20, protocol, 64];
-        bytes.extend([octets(self.src_ip), octets(self.dst_ip)].concat());
-        bytes.extend(self.transport());
-        bytes
-    }
-
-    fn transport(&self) -> [u8; TRANSPORT_LEN] {
-        let mut bytes = [0; TRANSPORT_LEN];
-        bytes[..2].copy_from_slice(&self.src_port.to_be_bytes());
-        bytes[2..4].copy_from_slice(&self.dst_port.to_be_bytes());
-        bytes
-    }
-
-    /// Who has `dst_ip`? Asked by `src_ip`.
-    fn arp(&self, source: MacAddress) -> Vec<u8> {
-        let [sender, target] = [self.src_ip, self.dst_ip].map(octets_v4);
-        let mut bytes = vec![0, 1, 8, 0, 6, 4, 0, 1];
-        bytes.extend(source.0);
-        bytes.extend(sender);
-        bytes.extend([0; 6]);
-        bytes.extend(target);
-        bytes
+    /// The port whose guest it is for, or an IP address, if that was typed.
+    pub fn to_name(&self) -> Option<&str> {
+        if let Destination::Named(name) = &self.dst { Some(name) } else { None }
     }
 }
 
-fn octets_v4(ip: Option<IpAddr>) -> [u8; 4] {
-    match ip {
-        Some(IpAddr::V4(ip)) => ip.octets(),
-        _ => [0; 4],
+/// `syn+ack`, or `none`.
+fn tcp_flags(text: &str) -> Option<u8> {
+    let bit = |name: &str| TCP_FLAGS.iter().position(|flag| *flag == name).map(|at| 1 << at);
+    match text {
+        "none" => Some(0),
+        names => names.split('+').try_fold(0, |flags, name| Some(flags | bit(name)?)),
     }
 }
 
@@ -269,12 +322,40 @@ mod tests {
             ("dst_ip=2001:db8::1 proto=udp dst_port=53", "ip6 and host 2001:db8::1 and port 53"),
             ("type=arp src_ip=10.0.0.1 dst_ip=10.0.0.2", "arp and src 10.0.0.1"),
             ("type=0x88cc", "ether proto 0x88cc"),
+            ("vlan=0 proto=udp", "udp"),
+            ("icmp_type=8 dst_ip=10.0.0.2", "icmp and dst 10.0.0.2"),
+            ("icmp_type=ra", "icmp6"),
+            ("icmp_type=ra src_ip=fe80::1", "icmp6 and src fe80::1"),
+            ("nd_target=fd00::9", "icmp6"),
+            ("tcp_flags=syn+ack dst_ip=10.0.0.2", "tcp"),
+            ("arp_op=reply src_ip=10.0.0.1", "arp and src 10.0.0.1"),
         ] {
             let packet = packet(typed);
             let len = u32::try_from(packet.len()).expect("a packet");
             let filter = Filter::parse(filter).expect(filter);
             assert!(filter.passes(&packet, len), "{typed}: {packet:?}");
             assert_eq!(packet[6..12], MacAddress::local(1).0);
+        }
+    }
+
+    #[test]
+    fn each_field_is_where_its_protocol_has_it() {
+        let mac = "52:54:00:00:00:09".parse::<MacAddress>().expect("a MAC address");
+        let nd = packet("nd_target=fd00::9 nd_mac=52:54:00:00:00:09");
+        assert_eq!((nd[54], &nd[62..64], nd[77]), (136, &[0xfd, 0][..], 9));
+        assert_eq!((&nd[78..80], &nd[80..86]), (&[2, 1][..], &mac.0[..]));
+        let asks = packet("icmp_type=ns nd_mac=52:54:00:00:00:09 src_ip=fe80::1");
+        assert_eq!((asks[54], &asks[78..80]), (135, &[1, 1][..]));
+        let router = packet("icmp_type=ra nd_mac=52:54:00:00:00:09");
+        assert_eq!((router[54], &router[70..72]), (134, &[1, 1][..]));
+        let arp = packet("arp_op=reply arp_mac=52:54:00:00:00:09");
+        assert_eq!((&arp[20..22], &arp[22..28]), (&[0, 2][..], &mac.0[..]));
+        let tcp = packet("tcp_flags=syn+ack dst_port=80");
+        assert_eq!((tcp[46], tcp[47]), (0x50, 0x12));
+        assert_eq!(packet("icmp_type=8")[34], 8);
+        assert_eq!(packet("vlan=0 type=ip")[12..18], [0x81, 0, 0, 0, 8, 0]);
+        for length in [14, 60, 1514] {
+            assert_eq!(packet(&format!("length={length}")).len(), length);
         }
     }
 
@@ -289,6 +370,8 @@ mod tests {
             "src_ip=10.0.0.1 dst_ip=fd00::1",
             "type=ip6 src_ip=10.0.0.1",
             "type=arp dst_ip=fd00::1",
+            "nd_target=fd00::9 src_ip=10.0.0.1",
+            "arp_op=reply src_ip=fd00::1",
         ] {
             assert!(!is_one(typed), "{typed}");
         }
@@ -296,11 +379,13 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_told() {
-        let typed = ["dst_prt=1", "vlan", "vlan=0", "src=1", "src_ip=a", "proto=a", "dst_port=-1"];
+        let typed =
+            ["dst_prt=1", "vlan", "vlan=4095", "src=1", "src_ip=a", "proto=a", "dst_port=-1"];
         let errors = Fields::parse(&typed.map(str::to_owned)).expect_err("mistakes");
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(texts.len(), 7);
         assert_eq!(texts[0], "dst_prt=1: there is no field \"dst_prt\": did you mean dst_port?");
-        assert_eq!(texts[2], "vlan=0: \"0\" is no VLAN: write 1 to 4094");
+        let vlan = "vlan=4095: \"4095\" is no VLAN: write 1 to 4094";
+        assert_eq!(texts[2], format!("{vlan}, or 0 for a tag that has a priority only"));
     }
 }

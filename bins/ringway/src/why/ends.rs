@@ -55,22 +55,31 @@ impl<'a> Known<'a> {
         let [source, destination] = packets.ips();
         (from.ip, to.ip) = (source.or(from.ip), destination.or(to.ip));
         let is_v6 = |other: &End| packets.is_v6().or(other.ip.map(|ip| ip.is_ipv6()));
-        from.ip = from.ip.or_else(|| self.locked_ip(&from, is_v6(&to)));
-        to.ip = to.ip.or_else(|| self.locked_ip(&to, is_v6(&from)));
+        let own_ip = |end: &End, is_v6| Some(self.own_ip(end.port.as_deref()?, is_v6)?.0);
+        from.ip = from.ip.or_else(|| own_ip(&from, is_v6(&to)));
+        to.ip = to.ip.or_else(|| own_ip(&to, is_v6(&from)));
         Ok([from, to])
     }
 
-    fn locked_ip(&self, end: &End, is_v6: Option<bool>) -> Option<IpAddr> {
-        let of_port = |port: &&ListedPort| name(port) == end.port;
+    /// An address that the guest of a port uses, of that family if one is named, and how that is
+    /// known.
+    pub fn own_ip(&self, port: &str, is_v6: Option<bool>) -> Option<(IpAddr, &'static str)> {
         let is_it = |ip: &IpAddr| is_v6.is_none_or(|is_v6| is_v6 == ip.is_ipv6());
-        locked_ips(self.listed.iter().find(of_port)?).find(is_it)
+        let of_port = |listed: &&ListedPort| name(listed).as_deref() == Some(port);
+        let listed = self.listed.iter().find(of_port);
+        let locked = listed.and_then(|listed| locked_ips(listed).find(is_it));
+        let routers = self.ports.iter().filter_map(|port| port.nat.as_ref());
+        let leases = routers.filter_map(|nat| nat.leases.get(port)).flatten();
+        let mut leased = leases.filter_map(|text| text.parse().ok()).filter(is_it);
+        let locked = locked.map(|ip| (ip, "of its locked_ips"));
+        locked.or_else(|| Some((leased.next()?, "which a router has leased to it")))
     }
 
     /// The end that was meant: the name of a port, or an address.
     ///
     /// # Errors
     /// There is no such port, or no port is known to have that IP address.
-    fn end(&self, typed: &str) -> anyhow::Result<End> {
+    pub fn end(&self, typed: &str) -> anyhow::Result<End> {
         let end = End { typed: typed.to_owned(), ..End::default() };
         if self.ports.iter().any(|port| port.name == typed) {
             let (port, mac) = (Some(typed.to_owned()), self.mac_of(typed));

@@ -1,7 +1,7 @@
 //! `ringway why`: what holds a port or a flow back, from two looks at the statistics, a second
 //! apart.
 
-mod ends;
+pub mod ends;
 mod flow;
 mod look;
 mod refusals;

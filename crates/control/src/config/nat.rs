@@ -247,6 +247,11 @@ impl NatSpec {
         }
     }
 
+    /// Whether guests do not reach an address outside, because of its networks.
+    pub fn denies(&self, to: IpAddr) -> bool {
+        self.plan(Prefix6::local(0), None).denies(to)
+    }
+
     /// Options that each are fine and together make no sense: what is wrong, and what to do.
     pub fn contradiction(&self, mtu: Option<u16>) -> Option<(String, String)> {
         if let Some(mtu) = mtu.filter(|mtu| *mtu < MTU_MIN) {
