@@ -74,11 +74,20 @@ fn both_ends_and_both_ways_are_looked_at() {
 #[test]
 fn what_the_switch_would_refuse_is_told_without_a_packet() {
     let (_directory, ringway, _guests) = scene([",vlan=7", ",vlan=8", ",vlan=7"]);
-    let vlans = found(&ringway, &["a", "b"]);
-    assert_eq!(vlans[..2], ["a: the VLAN", "b: the VLAN"], "{vlans:?}");
+    assert_eq!(
+        found(&ringway, &["a", "b"]),
+        ["a: the VLAN"],
+        "all that follows from it is not said"
+    );
+    let text = ringway.told(&["why", "a", "b"]);
+    let said = "a: the VLAN: a has vlan=7, b has vlan=8\n    ringway port set a vlan=8\n";
+    assert!(text.contains(said), "{text}");
     let (_directory, ringway, _guests) = scene([",isolated=on", ",isolated=on", ""]);
     let isolated = found(&ringway, &["a", "b"]);
     assert_eq!(isolated[..2], ["a: isolation", "b: isolation"], "{isolated:?}");
+    let text = ringway.told(&["why", "a"]);
+    let said = "isolation: isolated=on, and no port of its VLAN has uplink=on";
+    assert!(text.contains(said), "{text}");
 }
 
 #[test]

@@ -3,10 +3,12 @@
 
 use std::path::Path;
 
+use ringway_switch::Vlan;
 use serde::Serialize;
 
 use super::ends::{End, Known};
 use super::look::{Finding, Way};
+use super::rules::ALL;
 use super::way::on_the_way;
 use super::{Looks, PERIOD};
 use crate::args::WhyArgs;
@@ -19,6 +21,9 @@ use crate::units;
 /// What both ends have in common is said once.
 const OF_BOTH: [&str; 3] =
     ["a worker is saturated", "the MTUs differ", "another port has the same MAC address"];
+
+/// What is found where two ports share no VLAN.
+const OF_VLANS: [&str; 3] = ["the VLAN", "the address is not known", "an address is not known"];
 
 /// A finding, and the port at which it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -69,6 +74,12 @@ fn run(args: &WhyArgs, to: &str, packets: &Fields) -> anyhow::Result<String> {
         let at_port = looks.findings(port, Some(other.port.as_deref()))?;
         add(&mut found, port, way.into_iter().chain(at_port));
     }
+    if let Some(finding) = looks.vlans(&ends) {
+        // All of these follow from it.
+        found.retain(|it| !OF_VLANS.contains(&it.finding.what));
+        let port = ends[0].port.clone().unwrap_or_default();
+        found.push(FlowFinding { port, finding });
+    }
     found.sort_by_key(|it| std::cmp::Reverse(it.finding.weight));
     let [from, to] = ends.map(|end| end.port.clone().unwrap_or(end.typed));
     match args.ask.json {
@@ -95,6 +106,36 @@ fn add(found: &mut Vec<FlowFinding>, port: &str, more: impl Iterator<Item = Find
             }
             Some(_) => {}
             None => found.push(FlowFinding { port: port.to_owned(), finding }),
+        }
+    }
+}
+
+impl Looks {
+    /// Two ports that share no VLAN.
+    fn vlans(&self, [from, to]: &[End; 2]) -> Option<Finding> {
+        let (from, to) = (from.port.as_deref()?, to.port.as_deref()?);
+        let (own, other) = (self.vlan_of(from)?, self.vlan_of(to)?);
+        (!own.has_common(&other)).then(|| Finding {
+            weight: ALL,
+            what: "the VLAN",
+            figure: format!("{from} has {}, {to} has {}", vlan_text(&own), vlan_text(&other)),
+            advice: match &other {
+                Vlan::Access(vlan) => format!("ringway port set {from} vlan={vlan}"),
+                _ => format!("give both the same: vlan=, trunk= or native= of {from} or {to}"),
+            },
+        })
+    }
+}
+
+/// As it is configured.
+fn vlan_text(vlan: &Vlan) -> String {
+    match vlan {
+        Vlan::None => "no VLAN".into(),
+        Vlan::Access(vlan) => format!("vlan={vlan}"),
+        Vlan::Trunk { tagged, native } => {
+            let all: Vec<String> = tagged.iter().map(|vlan| vlan.to_string()).collect();
+            let trunk = format!("trunk={}", all.join("+"));
+            native.map_or(trunk.clone(), |native| format!("{trunk},native={native}"))
         }
     }
 }

@@ -20,10 +20,11 @@ use crate::args::WhyArgs;
 use crate::config::error::no_port;
 use crate::config::{PortSpec, SpecError, json};
 use crate::control::{ListedPort, PROTOCOL_VERSION, StatsReply, request_stats};
-use crate::port_command::ports;
+use crate::port_command::{ports, spec_of};
 use crate::{outcome, units};
 use look::{Finding, Look, Way};
-use rules::findings;
+use refusals::refusal;
+use rules::{ALL, findings, nothing_passed};
 
 /// Time between the two looks.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -89,7 +90,27 @@ impl Looks {
         now.ports.retain(|port| port.name == name || is_near(&port.name));
         let port = now.ports.iter().find(|port| port.name == name);
         let port = port.with_context(|| format!("{name}: the port was removed"))?;
-        Ok(findings(&Look { before: &self.before, now: &now, port, options: &options }))
+        let look = Look { before: &self.before, now: &now, port, options: &options };
+        let mut found = findings(&look);
+        if other.is_none() {
+            found.splice(..0, self.no_uplink(name).or_else(|| nothing_passed(&look)));
+        }
+        Ok(found)
+    }
+
+    /// An isolated port that reaches no other one at all.
+    fn no_uplink(&self, name: &str) -> Option<Finding> {
+        let specs: Vec<PortSpec> = self.listed.iter().filter_map(spec_of).collect();
+        let own = specs.iter().find(|spec| spec.name == name)?.policy();
+        let is_reached = |spec: &PortSpec| {
+            let other = spec.policy();
+            spec.name != name && other.is_uplink && other.vlan.has_common(&own.vlan)
+        };
+        (own.isolated && !own.is_uplink && !specs.iter().any(is_reached)).then(|| {
+            let (what, advice) = refusal("isolated", name);
+            let figure = "isolated=on, and no port of its VLAN has uplink=on".into();
+            Finding { weight: ALL, what, figure, advice }
+        })
     }
 
     fn vlan_of(&self, name: &str) -> Option<Vlan> {

@@ -225,6 +225,29 @@ fn other_drops(look: &Look<'_>) -> Option<Finding> {
     Some(Finding { weight, what, figure: look.drop_figure(dropped, reason), advice })
 }
 
+/// Reasons of the switch for which it may refuse all that a port sends.
+const REFUSALS: [&str; 7] =
+    ["spoofed_mac", "spoofed_ip", "storm", "isolated", "vlan", "malformed", "no_route"];
+
+/// A guest that gets no answer is silent for most of the time: so far nearly all was refused.
+pub fn nothing_passed(look: &Look<'_>) -> Option<Finding> {
+    if look.drops(Way::FromGuest, &REFUSALS).is_some() {
+        return None;
+    }
+    let from = &look.port.from_guest;
+    let of = |reason: &&str| from.drops.get(*reason).copied().unwrap_or(0);
+    let reason = REFUSALS.iter().max_by_key(|reason| of(reason))?;
+    let dropped = of(reason);
+    let all = dropped.max(from.packets);
+    (dropped > 0 && dropped.saturating_mul(100) / all >= NEARLY_ALL).then(|| {
+        let (what, advice) = refusal(reason, &look.port.name);
+        let figure = format!("{dropped} of {} from it were dropped so far ({reason})", {
+            units::counted(all, "packet")
+        });
+        Finding { weight: ALL, what, figure, advice }
+    })
+}
+
 fn moved(look: &Look<'_>) -> Option<Finding> {
     let moved = look.moved_addresses();
     (moved > 0).then(|| Finding {
@@ -300,6 +323,20 @@ mod tests {
         let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
         let found = findings(&look);
         assert_eq!((found[0].what, &*found[0].figure), ("the port is quarantined", why));
+    }
+
+    #[test]
+    fn a_port_of_which_nothing_passes_is_found_while_it_is_silent() {
+        let (mut now, options) = (example(), Map::new());
+        now.ports[0].from_guest.packets = 20;
+        for (isolated, is_found) in [(20, true), (19, true), (17, false), (0, false)] {
+            now.ports[0].from_guest.drops = [("isolated".to_owned(), isolated)].into();
+            let before = now.clone();
+            let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
+            let found = nothing_passed(&look);
+            assert_eq!(found.is_some(), is_found, "{isolated}: {found:?}");
+            assert!(found.is_none_or(|found| found.what == "isolation"));
+        }
     }
 
     #[test]
