@@ -125,7 +125,9 @@ fn groups_go_on_to_those_who_want_them() {
 
 /// What is not counted, but is so now, or was in the last second; and of the packets that may have
 /// come twice, those of the last start of a data plane.
-const NO_COUNTERS: [&str; 11] = [
+const NO_COUNTERS: [&str; 13] = [
+    "/resident_bytes",
+    "/open_fds",
     "/data_plane/pid",
     "/data_plane/replayed",
     "/front_end/pid",
