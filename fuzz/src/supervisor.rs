@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::frame::Framer;
-use ringway_supervisor::restart::{End, Restarts};
+use ringway_supervisor::restart::{Busy, End, Restarts};
 use ringway_supervisor::slots::{Keep, LINK_FDS_MAX, LINK_LEN_MAX, Link, SLOTS_MAX, SlotRange};
 use ringway_supervisor::watch::{Beat, Watch};
 use ringway_supervisor::wire::ToSupervisor;
@@ -143,15 +143,21 @@ impl Played {
             1 => End::Hung,
             _ => End::Signal(i32::from(a >> 2) % 40),
         };
-        let busy = [u16::from(a >> 6), u16::from(b & 3)];
+        let into = (b & 4 != 0).then_some(u16::from(b >> 3 & 3));
+        let busy = [
+            Busy { visited: u16::from(a >> 6), into },
+            Busy { visited: u16::from(b & 3), into: None },
+        ];
+        let is_named =
+            |port: &u16| busy.iter().any(|it| it.visited == *port || it.into == Some(*port));
         let in_hand = self.link.framer.outstanding().map(|(number, _)| (1, number));
         let in_hand: Vec<_> = in_hand.into_iter().collect();
         let verdict = self.restarts.died(self.now, end, &busy, &in_hand);
         assert!(verdict.start_at >= self.now, "it is started in the past");
-        assert!(verdict.quarantine.iter().all(|port| busy.contains(port)));
+        assert!(verdict.quarantine.iter().all(is_named));
         assert!(verdict.refuse.iter().all(|request| in_hand.contains(request)));
         if b & 1 != 0 {
-            self.restarts.release(busy[0]);
+            self.restarts.release(busy[0].visited);
         }
     }
 

@@ -296,7 +296,7 @@ fn a_renewed_journal_has_what_may_be_believed_and_is_another_file() {
     let watch = JournalWatch::open(&file).unwrap();
     let journal = Arc::new(Journal::open(&file).unwrap());
     let line = WorkerLine::take(journal.clone(), 0).unwrap();
-    line.set_busy(Some(Busy { port: PortId(3), pair: 0 }));
+    line.set_busy(Some(Busy::of(PortId(3), 0)));
     let claim = journal.claim_ring(&name(3, 7), &setup(0x1000)).unwrap();
     journal.note_ring(&NotedRing { line: claim.line, name: name(3, 7), setup: setup(0x1000) });
     journal.note_control(claim.line, b"as it was set");
