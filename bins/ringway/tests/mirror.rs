@@ -105,7 +105,9 @@ fn a_mirror_without_room_disturbs_nothing() {
     let stats: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
     let drops = |at: usize, way: &str| stats["ports"][at][way]["drops"].clone();
     assert!(drops(2, "to_guest")["no_room"].as_u64().is_some_and(|count| count > 500), "{stats}");
-    assert_eq!(drops(1, "to_guest"), serde_json::json!({}));
+    let counts = drops(1, "to_guest");
+    let counts = counts.as_object().expect("reasons");
+    assert!(!counts.is_empty() && counts.values().all(|count| count == 0), "{stats}");
     assert!(received(&mut mon).len() > 100);
 }
 

@@ -97,7 +97,7 @@ fn an_image_with_nothing_else_serves_guests_on_a_volume() {
     run.args(["sh", "-c", IMAGE, "sh"]).args([place, &tree, &recipe]);
     let _ran = Ended(run.spawn().expect("unshare"));
     let sockets = place.join("sockets");
-    serves_a_guest(&sockets.join("ringway/vm0.sock"), &sockets.join("ringway.sock"));
+    serves_a_guest(&sockets.join("vm0.sock"), &sockets.join("ringway.sock"));
 }
 
 fn serves_a_guest(socket: &Path, control: &Path) {

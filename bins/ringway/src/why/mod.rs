@@ -93,7 +93,8 @@ impl Looks {
         let look = Look { before: &self.before, now: &now, port, options: &options };
         let mut found = findings(&look);
         if other.is_none() {
-            found.splice(..0, self.no_uplink(name).or_else(|| nothing_passed(&look)));
+            found.extend(self.no_uplink(name).or_else(|| nothing_passed(&look)));
+            found.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
         }
         Ok(found)
     }

@@ -112,6 +112,7 @@ mod tests {
             let (mut socket, mut vectors, mut far) = pair(has_offsets);
             let scratch = Scratch::new(16);
             let mut bytes = [0; 5];
+            assert!(!socket.has_hung_up(), "it is open");
             far.write_all(b"hello world").expect("it is open");
             for (at, golden) in [(0, "hello"), (5, " worl"), (0, "hello"), (5, " worl")] {
                 let into = [scratch.bytes()];
@@ -119,6 +120,7 @@ mod tests {
                 assert_eq!(read, Read::Bytes(5), "{at} {has_offsets}");
                 scratch.bytes().read(0, &mut bytes);
                 assert_eq!(bytes, golden.as_bytes());
+                assert!(!socket.has_hung_up(), "it looks at what is read next");
             }
             assert_eq!(socket.acknowledge(5), has_offsets, "it is taken off later, or at once");
             let into = [scratch.bytes()];

@@ -366,9 +366,12 @@ impl Socket {
     }
 
     /// Whether the other end has hung up, and there is nothing to read.
-    pub(crate) fn has_hung_up(&self) -> bool {
+    pub(crate) fn has_hung_up(&mut self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        recv(&self.fd, &mut [0; 1], flags).is_ok_and(|(_, len)| len == 0)
+        let Ok((_, len)) = recv(&self.fd, &mut [0; 1], flags) else { return false };
+        // The kernel has moved the place where it peeks.
+        self.peek_at = self.peek_at.map(|at| at.wrapping_add(u32::from(len > 0)));
+        len == 0
     }
 
     pub(crate) fn shut_down(&self) {
