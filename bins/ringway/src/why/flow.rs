@@ -78,7 +78,7 @@ fn run(args: &WhyArgs, to: &str, packets: &Fields) -> anyhow::Result<String> {
         // All of these follow from it.
         found.retain(|it| !OF_VLANS.contains(&it.finding.what));
         let port = ends[0].port.clone().unwrap_or_default();
-        found.push(FlowFinding { port, finding });
+        found.insert(0, FlowFinding { port, finding });
     }
     found.sort_by_key(|it| std::cmp::Reverse(it.finding.weight));
     let [from, to] = ends.map(|end| end.port.clone().unwrap_or(end.typed));
