@@ -15,7 +15,7 @@ use ringway_guests::shell;
 /// What apt is asked for about a source: a mirror, a suite, a component, and what it is.
 const TARGET: &str = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(CREATED_BY)";
 
-/// What is installed.
+/// The list of installed packages.
 const STATUS: &str = "/var/lib/dpkg/status";
 
 /// The distribution's newest release, by any name.
@@ -89,7 +89,7 @@ impl Apt {
             fs::write(status.path(), without_source(&installed, source(&shown)))?;
             simulate.arg("-o").arg(format!("Dir::State::status={}", status.path().display()));
         }
-        // What is installed may need what is said not to be.
+        // Installed packages may need one that is left out of the list.
         simulate.args(["-q", "--simulate", "--no-install-recommends", "--fix-broken", package]);
         let packages = installed_packages(&shell::output(&mut simulate)?);
         ensure!(!packages.is_empty(), "{package}: nothing would be installed");

@@ -56,7 +56,7 @@ pub fn build(paths: &Paths, arguments: &[&str]) -> anyhow::Result<Vec<Program>> 
 }
 
 impl Program {
-    /// What a message of cargo's is about, if that is a test program.
+    /// The test program that a message of cargo's is about, if it is one.
     fn read(message: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(message).ok()?;
         let path = PathBuf::from(message["executable"].as_str()?);

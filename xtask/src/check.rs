@@ -10,7 +10,7 @@ use crate::lanes::LANES;
 use crate::paths::Paths;
 use crate::{cargo_tests, lanes, tidy, unikernel};
 
-/// What programs without shared libraries are built for.
+/// The target of programs without shared libraries.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 pub fn command(paths: &Paths) -> anyhow::Result<()> {

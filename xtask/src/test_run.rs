@@ -83,7 +83,7 @@ fn run_all(paths: &Paths, names: &[String]) -> Counts {
     counts
 }
 
-/// What runs beside others.
+/// Tests that run beside others.
 enum Task {
     /// Builds what is built for itself, one after the other, and tests what cargo runs itself.
     Builds,
@@ -123,7 +123,7 @@ impl Task {
 fn run_builds(paths: &Paths, names: &[String]) -> Counts {
     let mut counts = programs(paths);
     if names.is_empty() {
-        // What starts them says so if they cannot be built.
+        // The tests that start these programs say so if they cannot be built.
         for built in [shell::run(&mut without_libraries(paths)), unikernel::build(paths).map(drop)]
         {
             built.unwrap_or_else(|error| println!("{error:#}"));

@@ -1,5 +1,5 @@
-//! What a device is, for Multus and its like, in a file that the runtime names (device-info-spec
-//! 1.1.0).
+//! A device's description, for Multus and its like, in a file that the runtime names
+//! (device-info-spec 1.1.0).
 //!
 //! A network's configuration may come from people who may not write files of this machine. So the
 //! file is made in the directory that is for such files only, never in the place of another one,
@@ -56,7 +56,7 @@ impl<'a> DeviceInfo<'a> {
         self.delete();
         let device = json!({ "mode": "client", "path": socket });
         let text = json!({ "type": "vhost-user", "version": "1.1.0", "vhost-user": device });
-        // Which follows no link, and takes no other file's place.
+        // This follows no link, and takes no other file's place.
         let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.file);
         let written = opened.and_then(|mut file| file.write_all(text.to_string().as_bytes()));
         written.map_err(|why| Failure::new(Code::Io, format!("{}: {why}", self.file.display())))

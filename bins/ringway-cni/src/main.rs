@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// What is to be printed; `version` becomes that of the runtime as soon as it is known.
+/// The text to print; `version` becomes that of the runtime as soon as it is known.
 fn answer(version: &mut String) -> Result<String, Failure> {
     let mut input = String::new();
     let read = std::io::stdin().read_to_string(&mut input);

@@ -197,7 +197,7 @@ impl Verbs<'_> {
     }
 }
 
-/// What the plugins before this one in a chain said, with our own interface and addresses.
+/// The result of the plugins before this one in a chain, with our own interface and addresses.
 fn result(configuration: &Configuration, interface: Value, addresses: &Value) -> String {
     let mut result = Value::Object(configuration.prev_result.clone().unwrap_or_default());
     result["cniVersion"] = configuration.cni_version.clone().into();

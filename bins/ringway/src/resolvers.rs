@@ -7,12 +7,12 @@ use crate::config::resolver::Resolver;
 /// Where they are listed (resolv.conf(5)).
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// What this machine has.
+/// The resolvers of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listed {
     /// With the numbers of their interfaces.
     pub resolvers: Vec<Resolver>,
-    /// What is listed as one and cannot be asked.
+    /// Words that are listed as resolvers and cannot be asked.
     pub unusable: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ pub fn interface(name: &str) -> Option<u32> {
     netdevice::name_to_index(any.ok()?, name).ok()
 }
 
-/// What a file names.
+/// The resolvers that a file names.
 fn listed(text: &str, number: impl Fn(&str) -> Option<u32>) -> Listed {
     let mut listed = Listed::default();
     for line in text.lines() {

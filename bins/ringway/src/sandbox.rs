@@ -27,8 +27,8 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::NET_ADMIN);
 
-/// What it may hand on: root's data plane empties its bounding set before it gives up everything,
-/// and has `SETPCAP` for that only if this process has it, without using it.
+/// Capabilities to hand on: root's data plane empties its bounding set before it gives up
+/// everything, and has `SETPCAP` for that only if this process has it, without using it.
 const HANDED_ON: CapabilitySet = KEPT.union(CapabilitySet::SETPCAP);
 
 /// Whether the process is in its sandbox, and what it may do there.

@@ -14,7 +14,7 @@ use crate::config::{PortKind, PortSpec};
 /// May be passed by its owner, its group, and others.
 const PASS: [u32; 3] = [0o100, 0o010, 0o001];
 
-/// What keeps those from a port's socket who are named there, if anything does.
+/// The directory that keeps the users named at a port from its socket, if one does.
 pub fn barrier(spec: &PortSpec) -> Option<String> {
     let PortKind::Vm { socket } = &spec.kind else { return None };
     let access = spec.socket_access();

@@ -135,7 +135,7 @@ fn come_back_at_once(ringway: &Ringway, is_known: impl Fn() -> bool) {
     }
 }
 
-/// What is not ringway's in the neighbour table stays as it is, whatever a guest says that it is.
+/// An entry of the neighbour table that is not ringway's stays, whatever a guest announces.
 #[test]
 fn a_guest_takes_no_neighbour_from_others() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -86,7 +86,7 @@ fn only_a_new_front_end_waits_while_too_many_descriptors_are_in_flight() {
     assert_eq!(ringway.log().matches("the data plane ended").count(), 1, "{}", ringway.log());
 }
 
-/// What they have sent and ringway has not received counts, and what it has received takes its
+/// Descriptors that ringway has not received count as in flight; those it has received take its
 /// descriptors.
 fn be_hostile(socket: &Path, is_over: &AtomicBool) {
     let get_features = [1u32, 1, 0].map(u32::to_le_bytes).concat();
@@ -107,7 +107,7 @@ fn hostile_front_ends_that_send_many_descriptors_do_not_hinder_the_next_data_pla
     let ringway = Ringway::run(directory.path(), &ports);
     allow_descriptors(&ringway, 256);
     let (mut guests, mut traffic) = good_pair(directory.path());
-    // What was sent to a listener before it accepts stays in flight whatever happens.
+    // A message sent to a listener before it accepts stays in flight whatever happens.
     let waiting: Vec<UnixStream> = (0..8)
         .filter_map(|_| UnixStream::connect(directory.path().join("a.sock")).ok())
         .inspect(|socket| _ = send_fds(socket, &[0], MESSAGE_FDS_MAX))

@@ -37,7 +37,7 @@ fn ping(guest: &mut Guest, number: u8) {
     });
 }
 
-/// What the router answers for that name.
+/// The router's answer for that name.
 fn address_of(guest: &mut Guest, name: &str) -> [u8; 4] {
     let mut question = vec![7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {

@@ -1,4 +1,4 @@
-//! What others see of a guest's port, and what becomes of it when the host's addresses change.
+//! A guest's port as others see it, and its end when the host's addresses change.
 
 mod common;
 #[path = "common/far.rs"]

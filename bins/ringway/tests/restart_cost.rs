@@ -1,4 +1,4 @@
-//! What a death and an upgrade of the data plane cost with many guests.
+//! The cost of a death and of an upgrade of the data plane with many guests.
 
 mod common;
 

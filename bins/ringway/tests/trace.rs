@@ -152,7 +152,7 @@ fn figures_are_named(ringway: &Ringway) {
     assert_eq!(verdict(ringway, &["b", "vlan=8"]), "flooded, and no port gets it");
     // A tag that has a priority only is none.
     assert_eq!(verdict(ringway, &["a", "vlan=0", "src_ip=10.0.0.1"]), "flooded");
-    // What is not typed is the port's own, and said.
+    // A source that is not typed is the port's own, and the reply says so.
     let own = traced(ringway, &["a", "dst_ip=10.0.0.9", "proto=tcp"]);
     assert_eq!(own["verdict"], "flooded");
     assert_eq!(own["steps"][0]["outcome"], "10.0.0.1, of its locked_ips");

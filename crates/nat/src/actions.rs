@@ -32,7 +32,7 @@ pub enum Action {
     /// Makes a socket and connects it, without waiting. Answer: for TCP `Connected` or `Failed`,
     /// otherwise `Failed` if it cannot be done.
     Open {
-        /// Which flow.
+        /// The flow.
         flow: FlowId,
         /// Which kind.
         protocol: Protocol,
@@ -44,14 +44,14 @@ pub enum Action {
     },
     /// Takes bytes that the guest has off the receive queue.
     Consume {
-        /// Which flow.
+        /// The flow.
         flow: FlowId,
         /// How many.
         len: u32,
     },
     /// Sends bytes of the guest's packet. Answer: `Sent`; one for several in a row is enough.
     Send {
-        /// Which flow.
+        /// The flow.
         flow: FlowId,
         /// Where they begin in the frame.
         skip: u32,
@@ -60,7 +60,7 @@ pub enum Action {
     },
     /// Sends bytes of the guest's packet as a datagram.
     SendDatagram {
-        /// Which flow.
+        /// The flow.
         flow: FlowId,
         /// Where they begin in the frame.
         skip: u32,
@@ -73,22 +73,22 @@ pub enum Action {
     },
     /// Ends the sending half.
     Shutdown {
-        /// Which flow.
+        /// The flow.
         flow: FlowId,
     },
     /// Asks how much the socket takes. Answer: `Room`.
     AskRoom {
-        /// Which flow.
+        /// The flow.
         flow: FlowId,
     },
     /// Asks whether the other end has hung up without a byte. Answer, if it has: `HungUp`.
     AskEnd {
-        /// Which flow.
+        /// The flow.
         flow: FlowId,
     },
     /// Closes the socket; the flow's number is not used any more.
     Close {
-        /// Which flow.
+        /// The flow.
         flow: FlowId,
         /// How.
         how: Close,

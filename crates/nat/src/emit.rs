@@ -166,7 +166,7 @@ impl Emit {
         })
     }
 
-    /// What was read is of that flow, and came from there.
+    /// The bytes that were read are of that flow, and came from there.
     pub fn come_from(&mut self, flow: FlowId, from: SocketAddr) {
         let at = self.transport_at();
         match from.ip().to_canonical() {

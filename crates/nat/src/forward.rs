@@ -46,7 +46,7 @@ pub struct Forward {
     pub protocol: Protocol,
     /// Where the machine listens; at a Unix socket for connections only.
     pub at: Place,
-    /// Behind which port of the switch the guest is.
+    /// The port of the switch behind which the guest is.
     pub guest: String,
     /// The guest's port.
     pub to: u16,

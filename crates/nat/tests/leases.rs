@@ -130,7 +130,7 @@ fn the_next_router_knows_what_this_one_has_noted() {
         next.send(&from(address, packet(REMOTE, 17, &udp(4000, 7, b"x"))));
         assert_eq!(next.verdicts.last(), Some(&Verdict::Done), "{address:?}");
     }
-    // What does not fit is left out.
+    // A lease that does not fit is left out.
     let wrong = ringway_nat::Note { address: [192, 0, 2, 1].into(), ..notes[0] };
     let unknown = ringway_nat::Note { guest: Guest(9), ..notes[0] };
     let mut other = two_guests();

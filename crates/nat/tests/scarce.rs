@@ -1,4 +1,4 @@
-//! What guests get where the host has too little, or has just begun anew.
+//! A router whose host has too little, or has just begun anew.
 
 mod lab;
 

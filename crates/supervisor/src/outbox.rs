@@ -35,7 +35,7 @@ pub enum Lane {
     Frame(u32),
 }
 
-/// What came of sending a message.
+/// The outcome of sending a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sending {
     /// It is on its way.
@@ -137,7 +137,7 @@ impl<M> Outbox<M> {
 }
 
 impl ToData {
-    /// What it must not go past.
+    /// The lane whose messages it must not overtake.
     pub fn lane(&self) -> Lane {
         match self {
             Self::Port { port, .. }

@@ -94,7 +94,7 @@ impl End {
     }
 }
 
-/// What a worker was doing.
+/// A visit that a worker was in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Busy {
     /// The port that it visited.
@@ -481,7 +481,7 @@ mod tests {
     #[test]
     fn what_faults_have_in_common_is_blamed_the_receiver_before_who_sends_to_it() {
         let visit = visits([1])[0];
-        // What was done in each fault; who is blamed then, and who is no more.
+        // The visits of each fault; the ports that are blamed then, and those that are no more.
         type Row<'a> = (&'a [Busy], &'a [u16], &'a [u16]);
         let table: [&[Row<'_>]; 5] = [
             &[
@@ -547,7 +547,7 @@ mod tests {
         assert!(released.windows(2).all(|two| two[1].0 - two[0].0 >= RELEASED_EVERY));
         let last = released.last().unwrap().0;
         assert!(last < ms(11_000), "{last:?}");
-        // What is held back already, and serves nevertheless, does not make it any faster.
+        // A port that is held back already does not make the next start any faster.
         let verdict = restarts.died(now, SEGV, &visits([7]), &[]);
         assert_eq!(verdict.start_at - now, HELD_WAIT);
         let verdict = restarts.died(now, SEGV, &visits([7]), &[]);

@@ -52,10 +52,10 @@ pub enum Act {
     Kill,
 }
 
-/// What came of a look.
+/// The outcome of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// What to do to it now.
+    /// A signal to send to it now.
     pub act: Option<Act>,
     /// It is to be asked whether it goes on; then it owes an answer.
     pub asks: bool,

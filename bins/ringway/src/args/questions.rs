@@ -39,7 +39,7 @@ pub struct TopArgs {
     /// Print one table and end, as without a terminal
     #[arg(long)]
     pub once: bool,
-    /// Which ringway, and how to print.
+    /// The ringway that is asked, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,
 }
@@ -112,7 +112,7 @@ pub struct FdbArgs {
     /// Only those in this VLAN
     #[arg(long, value_name = "VLAN", value_parser = clap::value_parser!(u16).range(1..4095))]
     pub vlan: Option<u16>,
-    /// Which ringway, and how to print.
+    /// The ringway that is asked, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,
 }
@@ -128,7 +128,7 @@ pub struct WhyArgs {
     /// More about its packets, as for `ringway trace`: vlan=7 proto=tcp dst_port=80
     #[arg(value_name = "FIELD=VALUE")]
     pub fields: Vec<String>,
-    /// Which ringway, and how to print.
+    /// The ringway that is asked, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,
 }
@@ -136,7 +136,7 @@ pub struct WhyArgs {
 /// `ringway reload`
 #[derive(Debug, Args)]
 pub struct ReloadArgs {
-    /// Which ringway, and how to print.
+    /// The ringway that is asked, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,
 }
@@ -146,7 +146,7 @@ pub struct ReloadArgs {
 pub struct LogArgs {
     /// off, error, warn, info, debug or trace; or of single crates: info,ringway_host=debug
     pub level: String,
-    /// Which ringway, and how to print.
+    /// The ringway that is asked, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,
 }
@@ -176,7 +176,7 @@ pub struct TraceArgs {
     /// A packet of a capture: its first, or the one of that number
     #[arg(long, value_name = "FILE[:NUMBER]")]
     pub pcap: Option<String>,
-    /// Which ringway, and how to print.
+    /// The ringway that is asked, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,
 }
@@ -256,7 +256,7 @@ pub struct AttachArgs {
     /// For this QEMU [default: the one that is installed]
     #[arg(long, value_name = "VERSION")]
     pub qemu_version: Option<QemuVersion>,
-    /// Which ringway, and how to print.
+    /// The ringway that is asked, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,
 }

@@ -119,7 +119,7 @@ impl std::fmt::Display for Objection {
     }
 }
 
-/// What there is to do about the neighbours of bridges.
+/// Changes to the neighbours of bridges.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     pub gone: Vec<Neighbour>,
@@ -131,8 +131,8 @@ pub struct Differences {
     pub waiting: usize,
 }
 
-/// What is to go from these bridges and what is to come, where there are the neighbours `present`.
-/// What is not a ringway's stays as it is.
+/// Entries to remove from these bridges and to add, where the neighbours `present` are there.
+/// An entry that is not a ringway's stays as it is.
 pub fn differences(
     bridges: &[u32],
     present: &[Known],
@@ -157,7 +157,7 @@ pub fn differences(
             }
             Some(it) if it.owner == Owner::Ringway && is_same(it) => {}
             Some(it) if it.owner == Owner::Ringway => all.other.push(wanted.neighbour),
-            // What the kernel has found itself says nothing else, or less.
+            // An entry that the kernel has found itself says the same, or less.
             Some(it) if is_same(it) || it.address.is_none() || wanted.is_locked => {
                 all.other.push(wanted.neighbour);
             }
@@ -166,7 +166,7 @@ pub fn differences(
     }
     let is_ours = |it: &&Known| bridges.contains(&it.interface) && it.owner == Owner::Ringway;
     for &Known { interface, ip, address, .. } in present.iter().filter(is_ours) {
-        // What has only another station is replaced.
+        // An entry that differs in its station only is replaced.
         if !allowed.iter().any(|it| (it.interface, it.ip) == (interface, ip)) {
             let address = address.unwrap_or_default();
             all.gone.push(Neighbour { interface, ip, address });
@@ -292,7 +292,7 @@ mod tests {
         let wanted = |is_locked| [Wanted { neighbour, is_locked }];
         let elsewhere = Neighbour { address: [4; 6], ..neighbour };
         let silent = Known { address: None, ..known(neighbour, Owner::Kernel) };
-        // What is there; what becomes of one that was seen, and of one that is locked to it.
+        // The entry that is there; the outcome for a guest seen there, and for one locked to it.
         for (present, seen, locked) in [
             (known(neighbour, Owner::Other), "refused", "refused"),
             (known(elsewhere, Owner::Other), "refused", "refused"),

@@ -46,7 +46,7 @@ pub fn interface(name: &str) -> anyhow::Result<u32> {
     netdevice::name_to_index(socket, name).with_context(|| name.to_owned())
 }
 
-/// What became of the neighbours of bridges.
+/// The outcome of changes to the neighbours of bridges.
 #[derive(Debug)]
 pub struct Synced {
     /// How many came and went.
@@ -172,8 +172,8 @@ impl Netlink {
         bail!("the kernel's list does not end")
     }
 
-    /// What is gone already is no error: it was too old, or another host has the station now. Nor
-    /// is what has come meanwhile: the next look finds whose it is.
+    /// An entry that is gone already is no error: it was too old, or another host has the station.
+    /// Nor is one that has come meanwhile: the next look finds whose it is.
     fn carry_out(&self, request: &[u8]) -> anyhow::Result<()> {
         self.send(request)?;
         for _ in 0..DATAGRAMS_MAX {

@@ -116,7 +116,7 @@ pub(super) fn bytes(message: RouteNetlinkMessage, flags: u16, number: u32) -> Ve
     bytes
 }
 
-/// What a message says of a neighbour.
+/// The neighbour that a message is about.
 pub fn known(message: &NeighbourMessage) -> Option<Known> {
     let (mut ip, mut address, mut protocol) = (None, None, RouteProtocol::Unspec);
     for attribute in &message.attributes {

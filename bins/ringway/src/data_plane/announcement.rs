@@ -1,4 +1,4 @@
-//! What waits until a guest believes that its link has come up.
+//! Announcements and packets that wait until a guest believes that its link has come up.
 //!
 //! The news takes its time in the guest. An answer that it sends before, or a question whose answer
 //! it needs to send anything, are lost in its own kernel, which asks again after a second. So what

@@ -14,7 +14,7 @@ use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{self, Eq, Ge, MaskedEq, Ne};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule};
 
-/// What may be called, whatever the arguments.
+/// System calls that are allowed with any arguments.
 const CALLS: &[libc::c_long] = &[
     // Loops, taps, bells, call fds, the supervisor.
     libc::SYS_epoll_create1,
@@ -93,11 +93,11 @@ const CLONE_DETACHED: u64 = 0x0040_0000;
 /// For the names of memory areas (`prctl(2)`), which the C library may set.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
-/// What taps are asked and told: `TUNSETOFFLOAD`, `TUNSETCARRIER`, `TUNGETIFF`, `SIOCGIFMTU`
+/// Requests to taps: `TUNSETOFFLOAD`, `TUNSETCARRIER`, `TUNGETIFF`, `SIOCGIFMTU`
 /// (linux/if_tun.h, linux/sockios.h).
 const IOCTLS: [i64; 4] = [0x4004_54d0, 0x4004_54e2, 0x8004_54d2, 0x8921];
 
-/// What descriptors are asked and told. None may be made to send signals (`F_SETOWN`), and none is
+/// Commands of `fcntl`. No descriptor may be made to send signals (`F_SETOWN`), and none is
 /// given other status flags: `O_APPEND` of the log stays.
 const FCNTLS: [libc::c_int; 5] =
     [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_DUPFD_CLOEXEC, libc::F_GET_SEALS];

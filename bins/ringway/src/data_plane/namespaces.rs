@@ -26,7 +26,7 @@ pub fn enter(routers: bool) -> bool {
 fn empty_the_root() -> nix::Result<()> {
     const NONE: Option<&str> = None;
     let refused = |why: rustix::io::Errno| nix::errno::Errno::from_raw(why.raw_os_error());
-    // What is mounted here is mounted nowhere else.
+    // A mount made here is made nowhere else.
     mount(NONE, "/", NONE, MsFlags::MS_PRIVATE | MsFlags::MS_REC, NONE)?;
     let nothing = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("empty"), COVERED, Some("tmpfs"), nothing, Some("mode=555"))?;

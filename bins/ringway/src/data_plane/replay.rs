@@ -31,7 +31,7 @@ pub(super) struct Replay {
     pub(super) taps: Vec<(PortId, Vec<OwnedFd>)>,
     /// Routers.
     pub(super) routers: Vec<PortId>,
-    /// What is known of their stations.
+    /// The stations that are known of them.
     pub(super) stations: BTreeMap<PortId, Vec<KnownStation>>,
     /// Text of [`Positions`], as far as it has come.
     pub(super) positions: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What routers know of their stations outlives this data plane: the supervisor is told, and tells
+//! The stations that routers know outlive this data plane: the supervisor is told, and tells
 //! the next one.
 
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl DataPlane {
         self.tell(&ToSupervisor::Stations { port: router.0, stations });
     }
 
-    /// What was known of a router's stations counts when rings start.
+    /// The stations that were known of a router count when rings start.
     pub(super) fn note_stations(
         &mut self,
         router: PortId,

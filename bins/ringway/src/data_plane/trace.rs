@@ -76,7 +76,7 @@ impl DataPlane {
         }
     }
 
-    /// What routers that get it make of it.
+    /// Adds the verdict of each router that gets the packet.
     fn add_routers(&self, reply: &mut TraceReply, head: &[u8]) {
         let Some(to) = Head::of(head).and_then(|head| head.destination()) else { return };
         for receiver in reply.receivers.iter_mut().filter(|it| it.outcome.starts_with("gets it")) {

@@ -1,4 +1,4 @@
-//! Which figure of a packet a rule refuses, in words.
+//! The field of a packet that a rule refuses, in words.
 //!
 //! Limits: of what is behind extension headers nothing is named.
 

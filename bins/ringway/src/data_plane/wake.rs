@@ -1,4 +1,4 @@
-//! What the control thread waits for, as numbers of its `epoll`.
+//! Events that wake the control thread, as numbers of its `epoll`.
 
 use ringway_switch::PortId;
 

@@ -31,7 +31,7 @@ pub fn findings() -> Vec<Finding> {
 /// The first systemd that keeps a service's descriptors when its process was killed.
 const STORE_SINCE: u32 = 254;
 
-/// What a kill of the service means, where systemd runs.
+/// The consequence of a kill of the service, where systemd runs.
 fn service_manager() -> Option<Finding> {
     let output = Command::new("systemctl").arg("--version").output();
     let said = output.ok().filter(|_| Path::new("/run/systemd/system").exists())?;

@@ -1,4 +1,4 @@
-//! What the data plane gives up on this machine.
+//! The rights that the data plane gives up on this machine.
 
 use rustix::process::geteuid;
 

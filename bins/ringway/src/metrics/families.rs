@@ -5,7 +5,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-/// What tells the lines of one metric apart.
+/// Labels that tell the lines of one metric apart.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
 fn counted(values: impl Iterator<Item = (Labels, u64)>) -> Family<Labels, Counter> {

@@ -45,7 +45,7 @@ pub fn daemon(registry: &mut Registry, report: &StatsReply) {
     gauges(registry, "process_open_fds", "Open file descriptors", fds);
 }
 
-/// What routers do for the guests behind them.
+/// Metrics of routers: leases and flows of the guests behind them.
 pub fn routers(registry: &mut Registry, ports: &[PortStats]) {
     let routers = || ports.iter().filter_map(|port| Some((port, port.nat.as_ref()?)));
     let labels = |port: &PortStats, guest: &str| {

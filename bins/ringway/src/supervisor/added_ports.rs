@@ -25,11 +25,11 @@ use crate::config::{PortKind, PortSpec, json, resolve_beside};
 const FILE: &str = "added-ports.json";
 const VERSION: u32 = 1;
 
-/// Which start of the machine this is: from the unit, whose service does not see the kernel's file.
+/// Names this start of the machine: from the unit, whose service does not see the kernel's file.
 const BOOT_VARIABLE: &str = "RINGWAY_BOOT";
 const BOOT_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What is written.
+/// The file's content.
 #[derive(Serialize, Deserialize)]
 struct Document {
     version: u32,
@@ -117,7 +117,7 @@ impl Supervisor {
         let id = self.free_id().context(TOO_MANY)?;
         let mut port = Port::new(spec, None);
         port.source = Source::Added;
-        // What it needs may come later: it is kept, as a port of the configuration would be.
+        // Its interface may come later: it is kept, as a port of the configuration would be.
         let opened = self.open_end(id, &mut port);
         if let Err(why) = &opened {
             let (name, why) = (&port.spec.name, explained(why));

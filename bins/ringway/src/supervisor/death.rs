@@ -68,7 +68,7 @@ impl Supervisor {
         self.follow(verdict);
     }
 
-    /// What its workers were doing. Nothing of the one that has ended has the next one's journal.
+    /// Visits that its workers were in. The process that has ended does not share the next journal.
     fn note_death(&mut self) -> Vec<Busy> {
         self.counts.deaths += 1;
         self.counts.down_since.get_or_insert_with(Instant::now);

@@ -106,7 +106,7 @@ impl Watched {
         beats.map(|beat| Beat { count: beat.number, is_asleep: !beat.is_awake }).collect()
     }
 
-    /// What workers were doing.
+    /// Visits that workers were in.
     pub(super) fn busy(&self) -> Vec<Busy> {
         let busy = (0..self.workers).filter_map(|worker| self.watch.busy(worker));
         busy.map(|it| Busy { visited: it.port.0, into: it.into.map(|into| into.0) }).collect()

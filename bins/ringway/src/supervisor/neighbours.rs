@@ -6,9 +6,9 @@
 //! a guest's old place, and their end, may come after the guest.) A ringway that ends takes its
 //! neighbours along; what one that was killed has left, the next one finds.
 //!
-//! What is not a ringway's stays: entries of operators and other programs are neither replaced nor
-//! deleted, and no guest has an address of this machine, or, unless it is locked to it, one outside
-//! the networks of the bridge.
+//! Entries that are not a ringway's stay: those of operators and other programs are not replaced
+//! nor deleted, and no guest has an address of this machine, or, unless it is locked to it, one
+//! outside the networks of the bridge.
 //!
 //! Limits: one ringway for each bridge; the untagged VLAN of each tap. What guests were seen to use
 //! counts where they have no `locked_ips`; a data plane that is new sees it anew.

@@ -98,7 +98,7 @@ pub(super) struct Plane {
     pub(super) pidfd: OwnedFd,
     pub(super) channel: Channel,
     pub(super) outbox: Outbox<(Vec<u8>, Vec<Sent>)>,
-    /// What it was started with, by number; kept open here, so that no number means another one.
+    /// Descriptors it was started with, by number; open here, so that no number means another one.
     pub(super) given: BTreeMap<RawFd, Sent>,
     /// While it gets all that there is: messages that go together, with what they ask for.
     pub(super) batch: Option<(Batch, Vec<Owed>)>,
@@ -111,9 +111,9 @@ pub(super) struct Plane {
     is_hung: bool,
     /// It may open sockets for the guests of routers.
     pub(super) may_route: bool,
-    /// What it was ordered and has not done yet.
+    /// Orders that it has not carried out yet.
     pub(super) orders: BTreeMap<u32, Order>,
-    /// What it was asked, and its answer so far.
+    /// Questions that it was asked, and its answer so far.
     pub(super) asks: BTreeMap<u32, Vec<u8>>,
     /// Positions as far as they have come.
     pub(super) export: Vec<u8>,

@@ -20,7 +20,7 @@ use crate::spec_text;
 /// Until a data plane must have said what it speaks, and until it must have everything.
 const LOADED_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the log says of a port that is held back.
+/// The line of the log about a port that is held back.
 const HELD: &str = "its front-end waits a few seconds: data planes end again and again, the last \
                     one while it served this port";
 

@@ -58,9 +58,9 @@ pub(super) struct Port {
     pub(super) replayed: u64,
     /// IP addresses that were seen to be used behind it.
     pub(super) seen_ips: Vec<SeenIp>,
-    /// What it knows of its stations, of a router.
+    /// The stations that a router knows.
     pub(super) stations: Stations,
-    /// Which network of this machine its guests' overlaps with, of a router; it was said.
+    /// The network of this machine that a router's overlaps with; the log has said so.
     pub(super) overlap: Option<String>,
     /// Who asked for it, and has no answer yet because the data plane had ended.
     pub(super) asked: Option<Asked>,

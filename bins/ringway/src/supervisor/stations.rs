@@ -1,4 +1,4 @@
-//! What routers know of their stations outlives data planes, and, by a file, this supervisor.
+//! The stations that routers know outlive data planes, and, by a file, this supervisor.
 //!
 //! The file is JSON, and lies where a service manager says (`STATE_DIRECTORY`), or else in
 //! /var/lib/ringway if that is there, of other users than root in `$XDG_STATE_HOME/ringway` or
@@ -22,7 +22,7 @@ use crate::config::PortKind;
 /// Longest file that is read, in bytes.
 const FILE_LEN_MAX: u64 = 4 << 20;
 
-/// What is known of a router's stations, and whether the file has it.
+/// The stations that a router knows, and whether the file has them.
 #[derive(Debug, Default)]
 pub(super) struct Stations {
     pub(super) list: Vec<KnownStation>,

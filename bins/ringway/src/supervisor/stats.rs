@@ -87,7 +87,7 @@ impl Supervisor {
     }
 }
 
-/// What the kernel says of a process.
+/// The kernel's figures of a process.
 fn process(pid: u32) -> ProcessStats {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);

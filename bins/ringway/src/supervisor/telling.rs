@@ -1,4 +1,4 @@
-//! What a data plane is told: now, or as soon as that is possible.
+//! Messages to a data plane: sent now, or as soon as that is possible.
 //!
 //! It is started with all file descriptors that there are, and told their numbers: what travels
 //! counts against a limit of the user, which others of that user may have reached. What has changed

@@ -162,7 +162,7 @@ impl Fields {
         Ok(())
     }
 
-    /// What single protocols have.
+    /// Fields of single protocols.
     fn set_behind_ip(&mut self, origin: &Origin, key: &str, value: &str) -> Result<(), SpecError> {
         let wrong = |what: &str, advice: &str| {
             origin.wrong(format!("{value:?} is {what}"), format!("write {advice}"))

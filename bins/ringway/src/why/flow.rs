@@ -22,7 +22,7 @@ use crate::units;
 const OF_BOTH: [&str; 3] =
     ["a worker is saturated", "the MTUs differ", "another port has the same MAC address"];
 
-/// What is found where two ports share no VLAN.
+/// Findings that follow where two ports share no VLAN.
 const OF_VLANS: [&str; 3] = ["the VLAN", "the address is not known", "an address is not known"];
 
 /// A finding, and the port at which it is.

@@ -2,7 +2,7 @@
 
 use super::port::{PortKind, PortSpec};
 
-/// What is to be said about a router that is in one VLAN with another one.
+/// The warning about a router that is in one VLAN with another one.
 pub fn second_router<'a>(
     spec: &PortSpec,
     mut others: impl Iterator<Item = &'a PortSpec>,

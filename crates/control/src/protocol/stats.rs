@@ -50,7 +50,7 @@ pub struct DaemonStats {
     pub processes: BTreeMap<String, ProcessStats>,
 }
 
-/// What a process uses.
+/// Memory and descriptors that a process uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessStats {
     /// Memory that it has in use, with that of guests.
@@ -170,7 +170,7 @@ pub struct PortStats {
     pub state: String,
     /// Why the port failed, or its last front-end was not to be served any more.
     pub error: Option<String>,
-    /// What is to be known about it although it works.
+    /// A notice about the port although it works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
     /// Its number in the switch; older daemons do not say.
@@ -246,7 +246,7 @@ pub struct NatStats {
     /// The guests' networks.
     #[serde(default)]
     pub networks: Vec<String>,
-    /// Which of them overlaps with a network of this machine, and which one that is.
+    /// The one of them that overlaps with a network of this machine, and that network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<String>,
     /// Flows by the port that the guest is behind; ports without any are left out.

@@ -13,7 +13,7 @@ impl Fabric<'_> {
             return None;
         }
         let port = self.receivers.port(self.cable?)?;
-        // What the guest's table decides, or another worker's queue, needs the packet first.
+        // A guest's steering table, or another worker's queue, needs the packet first.
         let pair = port.pairs.steering.pair_unseen(self.delivery.pair)?;
         let PairOwner::Here(slot) = port.owner_of(pair) else { return None };
         let pair = self.receivers.slot(slot)?;

@@ -50,7 +50,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// What is in use between two places, as far as there is room left; `false`: not all of it.
+    /// Copies the bytes in use between two places, as far as there is room; `false`: not all.
     /// Each turn copies a page, or comes to the end.
     fn used(&mut self, start: usize, end: usize) -> io::Result<bool> {
         let mut at = start;

@@ -289,7 +289,7 @@ fn what_is_known_of_groups_is_there_for_the_next_one() {
     assert_eq!(first.addresses(), [], "they have places of their own");
 }
 
-/// What a worker notes, and what the next data plane finds in the renewed journal.
+/// A worker's notes, and the next data plane's view of them in the renewed journal.
 #[test]
 fn a_renewed_journal_has_what_may_be_believed_and_is_another_file() {
     let file = Journal::create(2, 64).unwrap();

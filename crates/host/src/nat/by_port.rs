@@ -50,7 +50,7 @@ impl Sockets {
         }
     }
 
-    /// What the news of a port mean.
+    /// Turns the readiness of a port's socket into news of its flows.
     pub(crate) fn on_port_event(&mut self, number: usize, event: &PollEvent, news: &mut News) {
         if event.hang_up {
             self.take_port_reports(number, news);

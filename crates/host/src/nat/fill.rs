@@ -118,7 +118,7 @@ pub(crate) fn read(
     }
 }
 
-/// What came to a socket that is not connected may be another flow's; `false`: it is no flow's.
+/// A datagram at an unconnected socket may be another flow's; `false`: it is no flow's.
 fn finds_flow(emit: &mut Emit, vectors: &Vectors, nat: &Nat) -> bool {
     let from = vectors.from;
     let flow = from.and_then(|from| nat.came_from(emit.flow, from));

@@ -180,7 +180,7 @@ impl NatPort {
         tells
     }
 
-    /// What is known of stations; news of them are told again.
+    /// The stations that are known; news of them are told again.
     pub(crate) fn take_notes(&mut self) -> Vec<Note> {
         self.has_told = false;
         self.nat.takes_news();

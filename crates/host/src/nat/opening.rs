@@ -58,7 +58,7 @@ pub(crate) fn errno(why: &io::Error) -> Errno {
     Errno::from_io_error(why).unwrap_or(Errno::IO)
 }
 
-/// What an error of a socket means to the flow.
+/// The failure of a flow that an error of its socket stands for.
 pub(crate) fn failure(why: Errno) -> Failure {
     match why {
         Errno::NETUNREACH => Failure::Unreachable(Problem::NetworkUnreachable),

@@ -47,7 +47,7 @@ impl Sockets {
         }
     }
 
-    /// What the guest asks is remembered until it is answered.
+    /// A guest's question is remembered until it is answered.
     pub(crate) fn note_question(
         &mut self,
         flow: FlowId,

@@ -32,7 +32,7 @@ impl Sockets {
             let Some(report) = error_queue::next(socket.as_fd()) else { break };
             reports.extend(report);
         }
-        // What a connected one does not take is told when it is sent.
+        // A connected socket tells an error when the next datagram is sent.
         reports.retain(|report| report.from.is_some() || socket.to.is_some());
         // One that is left there wakes the worker again and again.
         let _ = socket.take_error();

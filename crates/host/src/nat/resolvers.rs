@@ -27,14 +27,14 @@ const NOT_MY_ANSWERS: [u8; 3] = [2, 4, 5];
 #[derive(Debug, Default)]
 pub(crate) struct Resolvers {
     list: Vec<SocketAddr>,
-    /// Which one is asked first.
+    /// The resolver that is asked first.
     at: usize,
 }
 
-/// What a socket has asked a resolver.
+/// A question of a socket to a resolver.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
-    /// Which resolver it goes to, and how many were tried since the guest has asked.
+    /// The resolver it goes to, and how many were tried since the guest has asked.
     at: usize,
     tried: usize,
     asked: Nanos,

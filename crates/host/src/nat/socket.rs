@@ -270,7 +270,7 @@ impl Socket {
             Ok((received, segment_len)) => {
                 let read = u32::try_from(received).unwrap_or(u32::MAX);
                 emit.are_several(segment_len);
-                // What a resolver says is looked at first.
+                // A resolver's answer is looked at first.
                 let is_plain = self.question.is_none() && !emit.must_be_cut(read);
                 if received <= room && is_plain {
                     return Ok(Read::Bytes(read));

@@ -15,8 +15,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// (`vm.mmap_min_addr`).
 pub const EMPTY_PATH_AT: usize = 0x10000;
 
-/// What is mapped: the calls that a process makes afterwards must leave the addresses below this
-/// one as they are.
+/// The end of the mapping: the calls that a process makes afterwards must leave the addresses below
+/// this one as they are.
 pub const EMPTY_PATH_END: usize = EMPTY_PATH_AT + PAGE;
 
 /// Bytes: the largest page of the machines that this builds for.

@@ -1,4 +1,4 @@
-//! What a process in a sandbox must not do, and what no library does for it: to be tried.
+//! Calls that a process in a sandbox must not make, and that no library makes for it: to be tried.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -23,7 +23,7 @@ use ringway_switch::PortId;
 
 use crate::port::pair_map::{PairMap, PairOwner};
 
-/// Which way a port's link carries packets.
+/// The directions in which a port's link carries packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
     /// Nothing goes in or out.

@@ -43,7 +43,7 @@ pub struct QueueFds {
 pub enum Command {
     /// A guest has connected (or negotiated anew): an empty port with no queue running.
     AttachGuest {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// What it negotiated.
         negotiated: Negotiated,
@@ -56,7 +56,7 @@ pub enum Command {
     },
     /// A tap joins, or takes the place of one whose interface is gone: what was counted goes on.
     AttachTap {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// The tap, or one queue of it.
         tap: Box<Tap>,
@@ -70,7 +70,7 @@ pub enum Command {
     Nat(NatCommand),
     /// How many receive queues of a guest run, on all workers together.
     SetPairs {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// The first `running` of them.
         running: u16,
@@ -79,28 +79,28 @@ pub enum Command {
     },
     /// What has the guest set?
     TakeControlState {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// `None`: there is no guest.
         done: Answer<Option<ControlState>>,
     },
     /// The guest has set this through its controlq, which another worker owns.
     SetControlState {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// All of it.
         state: Box<ControlState>,
     },
     /// The guest is gone: all queues stop, fds and memory are dropped.
     Detach {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// Sent when nothing of the guest is used any more.
         done: Answer<()>,
     },
     /// New memory table; running queues are bound to it.
     SetMemory {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// The table.
         memory: GuestMemory,
@@ -111,9 +111,9 @@ pub enum Command {
     },
     /// Where is a packed ring to start whose position a front-end has told?
     PositionByRing {
-        /// Which port.
+        /// The port.
         port: PortId,
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// Where and what its ring is.
         setup: QueueSetup,
@@ -122,9 +122,9 @@ pub enum Command {
     },
     /// Start one queue.
     StartQueue {
-        /// Which port.
+        /// The port.
         port: PortId,
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// Where and what its ring is.
         setup: QueueSetup,
@@ -135,18 +135,18 @@ pub enum Command {
     },
     /// Stop one queue.
     StopQueue {
-        /// Which port.
+        /// The port.
         port: PortId,
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// Where it stood.
         done: Answer<Option<Position>>,
     },
     /// What is available in a transmitq that does not run becomes used, and goes nowhere.
     DiscardPackets {
-        /// Which port.
+        /// The port.
         port: PortId,
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// Where and what its ring is.
         setup: QueueSetup,
@@ -157,9 +157,9 @@ pub enum Command {
     },
     /// A running queue moves to other areas.
     RebindQueue {
-        /// Which port.
+        /// The port.
         port: PortId,
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// The new areas.
         areas: Areas,
@@ -168,9 +168,9 @@ pub enum Command {
     },
     /// Replace the fd of a running queue.
     SetNotifyFd {
-        /// Which port.
+        /// The port.
         port: PortId,
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// The new fd.
         notify_fd: NotifyFd,
@@ -193,7 +193,7 @@ pub enum Command {
     /// A guest has moved here (live migration, fail-over), or is silent: other stations shall learn
     /// where it is.
     Announce {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// The guest's address.
         mac: MacAddress,
@@ -202,7 +202,7 @@ pub enum Command {
     },
     /// A port's link goes up or down.
     SetLink {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// How it is from now on.
         carrier: Carrier,
@@ -211,7 +211,7 @@ pub enum Command {
     },
     /// Whether checksums and segments are completed before a packet goes to a tap.
     CompleteForTap {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// Of all packets; otherwise only of those that the kernel does not take as they are.
         is_on: bool,
@@ -223,7 +223,7 @@ pub enum Command {
     /// Another policy for a port, which need not be attached yet; it stays until
     /// [`RemovePort`](Self::RemovePort).
     SetPolicy {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// What it may do from now on.
         policy: Box<PortPolicy>,
@@ -237,21 +237,21 @@ pub enum Command {
     },
     /// How a guest is notified from now on, also the one that is attached.
     SetNotify {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// The policy.
         policy: Policy,
     },
     /// Whether it is counted how long packets of a guest wait, also of the one that is attached.
     CountWaits {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// Whether it is counted.
         is_on: bool,
     },
     /// The port does not exist any more: its tap is closed, its addresses are forgotten.
     RemovePort {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// Sent when its id can be used for another one.
         done: Answer<()>,
@@ -271,7 +271,7 @@ pub enum Command {
     /// Queues of a port that start from now on are noted in the journal, and continue where they
     /// were left if an earlier data plane has noted them.
     NoteRings {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// The connection of its front-end: no other one's rings are continued. `None`: they are
         /// not noted.
@@ -316,41 +316,41 @@ pub enum NotifyFd {
 pub enum WorkerEvent {
     /// A guest broke one of its queues; the queue is stopped.
     Broken {
-        /// Which port.
+        /// The port.
         port: PortId,
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// What it did.
         why: Why,
     },
     /// The interface of a tap is gone; packets for it are dropped and counted.
     TapGone {
-        /// Which port.
+        /// The port.
         port: PortId,
     },
     /// A guest has set something that the other workers must know, or has announced itself.
     ControlChanged {
-        /// Which port.
+        /// The port.
         port: PortId,
     },
     /// The worker slept in page faults of a guest's memory, again and again, and uses nothing of
     /// the guest any more.
     Stalled {
-        /// Which port.
+        /// The port.
         port: PortId,
     },
     /// A queue that its guest had broken goes on: memory has come that it needed.
     GoesOn {
-        /// Which port.
+        /// The port.
         port: PortId,
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
     },
     /// A queue did not continue where the journal says that it was left: it has started anew.
     StartedAnew {
-        /// Which port.
+        /// The port.
         port: PortId,
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// What is wrong.
         why: Why,
@@ -359,7 +359,7 @@ pub enum WorkerEvent {
     Learned,
     /// A router knows something else of its stations; told once, until it is asked.
     Stations {
-        /// Which port it is.
+        /// The port.
         router: PortId,
     },
     /// An address has moved from one port to another, or belongs to another one; not all are told.

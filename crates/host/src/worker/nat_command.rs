@@ -16,7 +16,7 @@ use crate::nat::snapshot::NatLook;
 pub enum NatCommand {
     /// A router joins; only the first worker has one, the others send its packets there.
     Attach {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// `None`: another worker has it.
         nat: Option<Box<NatPort>>,
@@ -25,14 +25,14 @@ pub enum NatCommand {
     },
     /// Other options of a router.
     Set {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// All of them.
         options: Box<NatOptions>,
     },
     /// A router listens where it did for those in `kept`, and elsewhere.
     Listen {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// Where it goes on listening; the other listeners are closed.
         kept: Vec<Forward>,
@@ -41,30 +41,30 @@ pub enum NatCommand {
     },
     /// What there is to see of a router; only the worker that has it answers.
     Look {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// Only what is behind the port of this name.
         name: Option<String>,
         /// Where the answer goes.
         done: mpsc::SyncSender<NatLook>,
     },
-    /// What a router knows of its stations; only the worker that has it answers.
+    /// The stations that a router knows; only the worker that has it answers.
     Notes {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// Where the answer goes.
         done: mpsc::SyncSender<Vec<Note>>,
     },
     /// A router goes on with what another one knew of its stations.
     Remember {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// All of it.
         notes: Vec<Note>,
     },
     /// What a port is called, which routers tell its guests.
     Name {
-        /// Which port.
+        /// The port.
         port: PortId,
         /// Its name.
         name: String,

@@ -1,4 +1,4 @@
-//! What a router knows of its stations, for the one that goes on in its place.
+//! The stations that a router knows, for the one that goes on in its place.
 
 use std::net::IpAddr;
 

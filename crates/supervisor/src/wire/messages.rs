@@ -93,7 +93,7 @@ messages! {
     14 Given { fds: List<u32, GIVEN_MAX> }
     /// Several messages, with numbers in the place of descriptors.
     15 Batch { parts: Bytes<PIECE_LEN_MAX> }
-    /// What the data plane before knew of the stations of this router. Before `Go`; the last one
+    /// The stations that the data plane before knew of this router. Before `Go`; the last message
     /// counts.
     16 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
     /// Do all workers go on? Answered by `GoesOn`.
@@ -137,7 +137,7 @@ messages! {
     141 Departed { stations: List<Station, STATIONS_MAX> }
     /// These IP addresses are used behind this port, as far as was seen.
     142 SeenIps { port: u16, ips: List<SeenIp, SEEN_IPS_MAX> }
-    /// What this router knows of its stations.
+    /// The stations that this router knows.
     143 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
     /// All workers have answered.
     144 GoesOn {}

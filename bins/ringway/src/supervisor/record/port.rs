@@ -30,7 +30,7 @@ pub(in crate::supervisor) struct PortRecord {
     /// IP addresses that were seen to be used behind it: VLAN, station, address.
     #[serde(default)]
     pub(in crate::supervisor) seen_ips: Vec<(u16, [u8; 6], IpAddr)>,
-    /// What a router knows of its stations.
+    /// The stations that a router knows.
     #[serde(default)]
     pub(in crate::supervisor) stations: Vec<Recorded>,
     /// The IPv4 network of a router that is given none.
