@@ -122,22 +122,25 @@ impl Verbs<'_> {
         Ok(self.control.ports_left()?.into_iter().find(|port| port.name == name))
     }
 
-    /// Twice is as good as once, and what has ended by itself is gone. What cannot be given back
-    /// keeps nothing else.
+    /// It may be called again, and succeeds where the port is gone already. A plugin for addresses
+    /// that fails does not stop the rest.
     fn delete(&self) -> Result<(), Failure> {
         let name = self.key().port();
         let given_back = self.ask_ipam("DEL").map(drop);
-        let info = self.device_info(&name).map(|info| {
-            info.iter().for_each(DeviceInfo::delete);
-        });
+        // A file anywhere else was refused when the port was added.
+        if let Ok(Some(info)) = self.device_info(&name) {
+            info.delete();
+        }
         let removed = self.remove_own();
-        // Of a ringway that was killed, perhaps just now.
-        if let (Ok(()), Kind::Socket, Some(directory)) =
-            (&removed, self.configuration.attachment, &self.configuration.socket_directory)
+        // Of a ringway that was killed, perhaps just now; none that a port has.
+        if let (Kind::Socket, Some(directory)) =
+            (self.configuration.attachment, &self.configuration.socket_directory)
+            && removed.is_ok()
+            && self.find_left(&name)?.is_none()
         {
             let _ = std::fs::remove_file(format!("{directory}/{name}.sock"));
         }
-        removed.and(given_back).and(info)
+        removed.and(given_back)
     }
 
     fn remove_own(&self) -> Result<(), Failure> {

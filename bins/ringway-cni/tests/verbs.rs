@@ -210,7 +210,7 @@ fn no_file_of_others_is_written_or_deleted() {
         let blue = bench.configuration("blue", runtime);
         let (ok, why) = bench.ask("ADD", ("c1", &blue));
         assert!(!ok && ringway.count() == 0, "{named:?} {why}");
-        let _ = bench.ask("DEL", ("c1", &blue));
+        assert!(bench.ask("DEL", ("c1", &blue)).0, "{named:?}");
     }
     for kept in [&file, &place.join("there"), &place.join("link")] {
         assert_eq!(std::fs::read_to_string(kept).expect("it is there"), "theirs");
@@ -236,10 +236,13 @@ fn a_port_of_another_attachment_stays() {
     let blue = bench.configuration("blue", json!({}));
     assert!(bench.ask("ADD", ("c1", &blue)).0);
     let theirs = ["cni.network:red", "cni.container:c9", "cni.interface:net9"];
-    ringway.set(&ringway.ports().expect("it answers")[0]["name"], json!({ "label": theirs }));
+    let port = ringway.ports().expect("it answers")[0].clone();
+    ringway.set(&port["name"], json!({ "label": theirs }));
+    let socket = port["socket"].as_str().expect("a socket");
     for verb in ["ADD", "CHECK", "DEL"] {
         let (ok, why) = bench.ask(verb, ("c1", &blue));
         assert!(ok == (verb == "DEL") && ringway.count() == 1, "{verb} {why}");
+        assert!(Path::new(socket).exists(), "{verb}: its socket stays");
     }
 }
 
