@@ -10,10 +10,10 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use ringway_guests::shell;
+use ringway_guests::{namespaces, shell};
 use serde_json::Value;
 
 use crate::counts::Counts;
@@ -87,8 +87,12 @@ impl Program {
     }
 }
 
-/// Runs tests, and shows what they print when they have ended.
+/// Longest time of one program: all of them together take less.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Runs tests, and shows what they print when they have ended, or have taken too long.
 pub fn run(name: &str, command: &mut Command) -> Counts {
+    println!("{name} begins");
     let started = Instant::now();
     let mut results = Results::default();
     let mut shown = String::new();
@@ -96,18 +100,21 @@ pub fn run(name: &str, command: &mut Command) -> Counts {
         // Files: what a test leaves behind may have its output open.
         let (mut output, mut errors) = (tempfile::tempfile()?, tempfile::tempfile()?);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(errors.try_clone()?);
-        let status = command.status().with_context(|| name.to_string())?;
+        let mut child = command.spawn().with_context(|| name.to_string())?;
+        let status = namespaces::wait(&mut child, LIMIT)?;
         for line in text(&mut output)?.lines() {
             shown.extend(results.read(line).map(|line| line + "\n"));
         }
-        let why = format!("{}{name}: {status}\n", text(&mut errors)?);
-        Ok((status.success(), if status.success() { String::new() } else { why }))
+        let ended = status.map_or_else(|| format!("killed after {LIMIT:?}"), |it| it.to_string());
+        let is_success = status.is_some_and(|status| status.success());
+        let why = format!("{}{name}: {ended}\n", text(&mut errors)?);
+        Ok((is_success, if is_success { String::new() } else { why }))
     };
     let (is_success, why) = run().unwrap_or_else(|error| (false, format!("{error:#}\n")));
-    println!("{name} ({:.1} s){shown}{why}", started.elapsed().as_secs_f64());
+    println!("{name} ({:.1} s)\n{shown}{why}", started.elapsed().as_secs_f64());
     let mut counts = results.counts;
-    if !is_success && counts.failed == 0 {
-        // It did not build, or ended before it could say what failed.
+    if counts.failed == 0 && (!is_success || results.programs == 0) {
+        // It did not build, or ended before it could say what failed, or that nothing did.
         counts += Counts::one(false);
     }
     counts
@@ -154,6 +161,7 @@ mod tests {
         assert_eq!(told, Counts { passed: 2, failed: 0, skipped: 1 });
         let silent = sh("echo error: no; exit 101");
         assert_eq!(silent, Counts { passed: 0, failed: 1, skipped: 0 });
+        assert_eq!(sh("exit 0"), Counts::one(false), "it said nothing");
         assert_eq!(run("none", &mut Command::new("/no/such/program")), Counts::one(false));
     }
 }

@@ -5,11 +5,10 @@ use std::thread;
 
 use crate::counts::Counts;
 
-/// As many at once on two processors leave neither idle, and none waits so long for one that its
-/// limits are too short.
+/// Three keep two processors busy, and tests still meet their time limits.
 pub const LANES: usize = 3;
 
-/// Does this with each item, in their order, so many at once; the sum of what they count.
+/// Runs `one` on each item in order, at most `lanes` at a time; returns the sum of the counts.
 pub fn run<T: Sync>(items: &[T], lanes: usize, one: impl Fn(&T) -> Counts + Sync) -> Counts {
     let (next, sum) = (Mutex::new(items.iter()), Mutex::new(Counts::default()));
     let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();

@@ -22,6 +22,8 @@ enum Part {
 #[derive(Debug, Default)]
 pub struct Results {
     pub counts: Counts,
+    /// Programs that have said how many of their tests passed.
+    pub programs: u64,
     part: Part,
     /// Whose output it is, until it says that it was skipped.
     test: Option<String>,
@@ -40,6 +42,7 @@ impl Results {
             (Part::Names, _) if line.starts_with("    ") => {}
             _ => {
                 self.part = Part::Results;
+                self.programs += u64::from(line.trim().starts_with("test result: "));
                 self.count(Counts::from_line(line));
                 return Some(line.to_string());
             }

@@ -79,8 +79,11 @@ pub fn run(command: &mut Command, limit: Duration) -> anyhow::Result<ExitStatus>
     ended.with_context(|| format!("killed: it took longer than {limit:?}"))
 }
 
-/// `None`: it took too long and was killed.
-fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+/// Waits for the end of a program. `None`: it took too long and was killed.
+///
+/// # Errors
+/// It cannot be waited for.
+pub fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     // `Child::wait` would close its standard input.
     loop {

@@ -21,7 +21,7 @@ const PINGS: u64 = 5;
 
 /// How often a guest's link goes down and comes up again, and for how long it is down. In one of
 /// four rounds a ping would come while the guest knows that its link is up and does not send yet.
-const LINKS: usize = 6;
+const LINKS: usize = 12;
 const LINK_DOWN: Duration = Duration::from_millis(300);
 /// With what a busy machine takes; a question that is lost is asked again after a second.
 const SILENT_MAX_MS: f64 = 1000.0;
