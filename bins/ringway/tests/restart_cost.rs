@@ -11,7 +11,7 @@ use ringway_testkit::{AnyUserGuest, GuestOptions};
 use rustix::process::{Signal, kill_process};
 
 /// Between two deaths: of those that follow each other sooner the second one has to wait.
-const PAUSE: Duration = Duration::from_millis(150);
+const PAUSE: Duration = Duration::from_millis(450);
 
 fn attach_all(directory: &Path, count: usize) -> (Ringway, Vec<AnyUserGuest>) {
     let ports: Vec<String> = (0..count).map(|at| format!("g{at}=vm:{at}.sock")).collect();

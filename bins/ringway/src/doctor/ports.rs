@@ -4,27 +4,33 @@
 
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use ringway_host::PeerCredentials;
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
 use super::finding::Finding;
 use super::machine::{TUN, make_tap, may_administer_networks};
 use crate::config::{PortKind, PortSpec, RunConfig};
-use crate::control::{client, request_stats};
 use crate::places;
+use crate::port_command::ports;
 
 pub fn findings(config: &RunConfig) -> Vec<Finding> {
     let path = &config.settings.control;
-    // Of a ringway that runs with that file.
-    let own = request_stats(path).ok().and_then(|_| client::pid(path));
-    let control = listened_at("control socket", path, own);
-    std::iter::once(control).chain(config.ports.iter().map(|it| port(it, own))).collect()
+    let own = own_sockets(path);
+    let control = listened_at("control socket", path, &own);
+    std::iter::once(control).chain(config.ports.iter().map(|it| port(it, &own))).collect()
 }
 
-fn port(port: &PortSpec, own: Option<u32>) -> Finding {
+/// The sockets at which a ringway listens that runs with that file: it counts front-ends that
+/// connect to a port in use.
+fn own_sockets(control: &Path) -> Vec<PathBuf> {
+    let Ok(reply) = ports(control) else { return vec![] };
+    let sockets = reply.ports.into_iter().filter_map(|port| port.socket).map(PathBuf::from);
+    std::path::absolute(control).into_iter().chain(sockets).collect()
+}
+
+fn port(port: &PortSpec, own: &[PathBuf]) -> Finding {
     let what = format!("port {}", port.name);
     match &port.kind {
         PortKind::Vm { socket } => listened_at(&what, socket, own),
@@ -41,12 +47,12 @@ fn port(port: &PortSpec, own: Option<u32>) -> Finding {
 }
 
 /// Whether a socket can be made there.
-fn listened_at(what: &str, socket: &Path, own: Option<u32>) -> Finding {
+fn listened_at(what: &str, socket: &Path, own: &[PathBuf]) -> Finding {
     let shown = socket.display();
-    if let Ok(stream) = UnixStream::connect(socket) {
-        if own.is_some() && PeerCredentials::of(&stream).ok().and_then(|peer| peer.pid) == own {
-            return Finding::fine(what, format!("{shown}: the ringway that runs listens there"));
-        }
+    if std::path::absolute(socket).is_ok_and(|socket| own.contains(&socket)) {
+        return Finding::fine(what, format!("{shown}: the ringway that runs listens there"));
+    }
+    if UnixStream::connect(socket).is_ok() {
         let mend = "end that process, or choose another path";
         return Finding::wrong(what, format!("{shown}: a process listens there already"), mend);
     }

@@ -20,6 +20,7 @@ use super::descriptors::explained;
 use super::order::Asked;
 use super::ports::{Port, TOO_MANY};
 use super::source::Source;
+use super::state_file;
 use crate::config::{PortKind, PortSpec, json, resolve_beside};
 
 const FILE: &str = "added-ports.json";
@@ -49,8 +50,7 @@ pub(super) struct AddedPorts {
 impl AddedPorts {
     /// The one of this service, if it has a state directory.
     pub(super) fn of_environment() -> Self {
-        let directory = std::env::var_os("STATE_DIRECTORY").filter(|it| !it.is_empty());
-        let file = directory.map(|directory| PathBuf::from(directory).join(FILE));
+        let file = state_file::of_service().map(|directory| directory.join(FILE));
         Self { file, ..Self::default() }
     }
 
@@ -69,9 +69,7 @@ impl AddedPorts {
     fn write(&self, ports: Vec<Map<String, Value>>) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let document = Document { version: VERSION, boot: boot(), ports };
-        let new = file.with_extension("new");
-        fs::write(&new, serde_json::to_string_pretty(&document)?)?;
-        Ok(fs::rename(new, file)?)
+        Ok(state_file::replace(file, &serde_json::to_vec_pretty(&document)?)?)
     }
 }
 
@@ -87,10 +85,13 @@ impl Supervisor {
     pub(super) fn open_added(&mut self) {
         let found = self.added.read();
         let shown = || self.added.file.as_deref().unwrap_or("".as_ref()).display();
-        let found = found.unwrap_or_else(|why| {
-            error!("{}: ports that were added are lost: {why:#}", shown());
-            vec![]
-        });
+        let found = match found {
+            Ok(found) => found,
+            // The file stays as it is until another port is added.
+            Err(why) => {
+                return error!("{}: ports that were added are not there: {why:#}", shown());
+            }
+        };
         for object in found {
             if let Err(why) = self.open_again(&object) {
                 let name = object.get("name").and_then(Value::as_str);

@@ -37,6 +37,7 @@ mod routers;
 pub mod run;
 mod shut_down;
 mod source;
+mod state_file;
 mod stations;
 mod stats;
 mod system_calls;

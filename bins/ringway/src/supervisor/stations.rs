@@ -1,13 +1,10 @@
 //! The stations that routers know outlive data planes, and, by a file, this supervisor.
 //!
-//! The file is JSON, and lies where a service manager says (`STATE_DIRECTORY`), or else in
-//! /var/lib/ringway if that is there, of other users than root in `$XDG_STATE_HOME/ringway` or
-//! ~/.local/state/ringway. Each ringway has its own, named after where it takes orders.
+//! The file is JSON, in the [state directory](state_file). Each ringway has its own, named after
+//! where it takes orders.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use ringway_net::MacAddress;
@@ -17,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Supervisor;
 use super::plane::Plane;
+use super::state_file;
+use super::telling::NEWER;
 use crate::config::PortKind;
 
 /// Longest file that is read, in bytes.
@@ -72,9 +71,6 @@ struct Station {
 
 const VERSION: u32 = 1;
 
-/// The first version of the messages to a data plane that has stations.
-const STATIONS_SINCE: u16 = 2;
-
 impl Supervisor {
     /// A router knows something else of its stations.
     pub(super) fn know(&mut self, router: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX>) {
@@ -85,7 +81,7 @@ impl Supervisor {
 
     /// A data plane goes on with what is known, unless it is too old to hear of that.
     pub(super) fn tell_of_stations(&self, plane: &mut Plane) {
-        if plane.speaks < STATIONS_SINCE {
+        if plane.speaks < NEWER {
             return;
         }
         for (id, port) in self.ports.iter().filter(|(_, port)| !port.stations.list.is_empty()) {
@@ -153,7 +149,8 @@ impl Supervisor {
             stations: port.stations.list.iter().filter_map(named).collect(),
         });
         let known = Known { version: VERSION, routers: routers.collect() };
-        if let Err(why) = replace(&path, &known) {
+        let written = serde_json::to_vec(&known).map_err(std::io::Error::from);
+        if let Err(why) = written.and_then(|text| state_file::replace(&path, &text)) {
             let path = path.display();
             tracing::warn!("leases do not outlive this ringway: {path} cannot be written: {why}");
         }
@@ -161,31 +158,6 @@ impl Supervisor {
 
     fn file_of_stations(&self) -> Option<PathBuf> {
         let name = format!("routers-{:016x}.json", self.identity.number_of(""));
-        Some(directory()?.join(name))
+        Some(state_file::directory()?.join(name))
     }
-}
-
-/// As a whole, or not at all.
-fn replace(path: &std::path::Path, known: &Known) -> std::io::Result<()> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    let new = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
-    options.open(&new)?.write_all(&serde_json::to_vec(known)?)?;
-    fs::rename(new, path)
-}
-
-fn directory() -> Option<PathBuf> {
-    let of = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    if let Some(first) = std::env::var("STATE_DIRECTORY").ok().filter(|paths| !paths.is_empty()) {
-        return first.split(':').next().map(PathBuf::from);
-    }
-    if rustix::process::geteuid().is_root() {
-        return Some(PathBuf::from("/var/lib/ringway")).filter(|path| path.is_dir());
-    }
-    let home = || Some(of("HOME")?.join(".local/state"));
-    Some(of("XDG_STATE_HOME").or_else(home)?.join("ringway"))
 }

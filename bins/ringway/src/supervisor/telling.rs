@@ -16,8 +16,8 @@ use super::plane::{Plane, Sent};
 /// Until what could not be sent is tried again.
 const SEND_AGAIN: Duration = Duration::from_millis(1);
 
-/// The first version of what both speak that has batches, and asks whether it goes on.
-const NEWER: u16 = 2;
+/// The first version of what both speak that has batches and stations, and asks whether it goes on.
+pub(super) const NEWER: u16 = 2;
 
 impl Plane {
     /// Says what it was started with, and its settings; what follows goes together until

@@ -30,7 +30,7 @@ pub fn packet(typed: &str) -> anyhow::Result<Vec<u8>> {
     std::io::Read::read_exact(&mut open()?, &mut begin)
         .with_context(|| format!("--pcap {place}: no packets"))?;
     let found = if begin == PCAPNG { of_pcapng(open()?, number) } else { of_pcap(open()?, number) };
-    let found = found.with_context(|| format!("--pcap {place}: neither pcap nor pcapng"))?;
+    let found = found.with_context(|| format!("--pcap {place}"))?;
     found.with_context(|| format!("--pcap {place}: it has no packet {number}"))
 }
 

@@ -88,6 +88,11 @@ impl Look<'_> {
         (dropped > 0).then(|| (dropped, (dropped.saturating_mul(100) / all.max(1)).clamp(1, 100)))
     }
 
+    /// Whether anything came from the guest between the looks.
+    pub fn has_sent(&self) -> bool {
+        self.moved(Way::FromGuest).0 > 0
+    }
+
     /// `12 packets were dropped in a second (no_room)`.
     pub fn drop_figure(&self, dropped: u64, reason: &str) -> String {
         let packets = units::counted(dropped, "packet");

@@ -1,5 +1,7 @@
 //! From two statistics to what holds a port back. Each rule finds one thing, or nothing.
 
+use std::path::Path;
+
 use super::look::{Finding, Look, Way};
 use super::refusals::refusal;
 use crate::config::{PortSpec, json};
@@ -50,9 +52,10 @@ fn failed(look: &Look<'_>) -> Option<Finding> {
     Some(Finding { weight: ALL, what: "the port could not be opened", figure: why, advice })
 }
 
+/// As long as nothing comes from it: the host does not use it again.
 fn new_interface(look: &Look<'_>) -> Option<Finding> {
-    let figure = look.port.notice.clone()?;
-    let advice = "make it a part of the bridge again, and give it its addresses".to_owned();
+    let figure = look.port.notice.clone().filter(|_| !look.has_sent())?;
+    let advice = "give it its addresses, or make it a part of the bridge again".to_owned();
     Some(Finding { weight: ALL, what: "its interface was deleted and made anew", figure, advice })
 }
 
@@ -87,7 +90,9 @@ fn link_down(look: &Look<'_>) -> Option<Finding> {
 
 fn waiting(look: &Look<'_>) -> Option<Finding> {
     let spec = || PortSpec::resolve(&json::read_port(look.options).ok()?).ok();
-    let closed = || socket_reach::barrier(&spec()?);
+    // A path that is not absolute is one of the directory in which ringway was started.
+    let is_known = |spec: &PortSpec| spec.kind.socket().is_some_and(Path::is_absolute);
+    let closed = || socket_reach::barrier(&spec().filter(is_known)?);
     let attach =
         || format!("start the guest with what this prints: ringway attach {}", look.port.name);
     (look.port.state == "waiting").then(|| Finding {
@@ -229,9 +234,18 @@ fn other_drops(look: &Look<'_>) -> Option<Finding> {
 const REFUSALS: [&str; 7] =
     ["spoofed_mac", "spoofed_ip", "storm", "isolated", "vlan", "malformed", "no_route"];
 
+/// Whether a rule of that port can still be why packets are refused.
+fn is_configured(look: &Look<'_>, reason: &str) -> bool {
+    match reason {
+        "isolated" | "storm" => look.options.contains_key(reason),
+        "spoofed_ip" => look.options.contains_key("locked_ips"),
+        _ => true,
+    }
+}
+
 /// A guest that gets no answer is silent for most of the time: so far nearly all was refused.
 pub fn nothing_passed(look: &Look<'_>) -> Option<Finding> {
-    if look.drops(Way::FromGuest, &REFUSALS).is_some() {
+    if look.has_sent() || look.drops(Way::FromGuest, &REFUSALS).is_some() {
         return None;
     }
     let from = &look.port.from_guest;
@@ -239,7 +253,8 @@ pub fn nothing_passed(look: &Look<'_>) -> Option<Finding> {
     let reason = REFUSALS.iter().max_by_key(|reason| of(reason))?;
     let dropped = of(reason);
     let all = dropped.max(from.packets);
-    (dropped > 0 && dropped.saturating_mul(100) / all >= NEARLY_ALL).then(|| {
+    let is_most = dropped > 0 && dropped.saturating_mul(100) / all >= NEARLY_ALL;
+    (is_most && is_configured(look, reason)).then(|| {
         let (what, advice) = refusal(reason, &look.port.name);
         let figure = format!("{dropped} of {} from it were dropped so far ({reason})", {
             units::counted(all, "packet")
