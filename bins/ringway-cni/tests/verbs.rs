@@ -238,7 +238,7 @@ fn a_port_of_another_attachment_stays() {
     let theirs = ["cni.network:red", "cni.container:c9", "cni.interface:net9"];
     let port = ringway.ports().expect("it answers")[0].clone();
     ringway.set(&port["name"], json!({ "label": theirs }));
-    let socket = port["socket"].as_str().expect("a socket");
+    let socket = port["vm"].as_str().expect("a socket");
     for verb in ["ADD", "CHECK", "DEL"] {
         let (ok, why) = bench.ask(verb, ("c1", &blue));
         assert!(ok == (verb == "DEL") && ringway.count() == 1, "{verb} {why}");

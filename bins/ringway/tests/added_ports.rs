@@ -91,7 +91,7 @@ fn what_the_file_has_counts_more_and_what_cannot_be_keeps_nothing_else() {
     std::fs::write(directory.path().join("added-ports.json"), "{").expect("written");
     let ringway = start(directory.path(), "one");
     assert_eq!(ringway.names(), ["a", "b"]);
-    ringway.assert_logged("added-ports.json: ports that were added are lost");
+    ringway.assert_logged("added-ports.json: ports that were added are not there");
 }
 
 /// As `ringway port list --toml` prints them, and otherwise.

@@ -85,6 +85,24 @@ fn a_tap_that_was_made_anew_says_what_it_was_a_part_of() {
     assert!(ringway.told(&["why", "up"]).contains("its interface was deleted and made anew"));
     ringway.inside(&["ip", "link", "set", "rwt0", "master", "br7"]);
     assert!(!ringway.told(&["stats", "--json"]).contains(said), "it is a part of it again");
+    assert!(!ringway.told(&["why", "up"]).contains("made anew"));
+}
+
+/// One that was in no bridge is used again when it has addresses; that it sends says nothing.
+#[test]
+fn a_tap_that_was_made_anew_is_used_by_its_addresses() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "vm0=vm:vm0.sock", "--port", "up=tap:rwt0"];
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &ports) else {
+        println!("skipped: no network namespace or no /dev/net/tun here");
+        return;
+    };
+    ringway.inside(&["ip", "link", "del", "rwt0"]);
+    let is_new = || ringway.told(&["stats"]).replace('\n', " ").contains("new interface");
+    wait_for("another one", || is_new().then_some(()));
+    assert!(ringway.told(&["why", "up"]).contains("its interface was deleted and made anew"));
+    ringway.inside(&["ip", "address", "add", "192.0.2.1/24", "dev", "rwt0"]);
+    assert!(!is_new());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::SockaddrIn6;
 use ringway_host::{Tap, TapError, TapOptions};
 use ringway_switch::PortId;
 use tracing::{info, warn};
@@ -123,6 +124,10 @@ impl TapState {
         if bridge.is_some() {
             (self.bridge, self.notice) = (bridge, None);
         }
+        // One that was in no bridge is used by its addresses.
+        if self.notice.is_some() && self.bridge.is_none() && self.name().is_some_and(has_address) {
+            self.notice = None;
+        }
     }
 
     /// Its interface was deleted, and ringway has made it anew: in no bridge, without addresses.
@@ -143,6 +148,16 @@ impl TapState {
             info!(port, "opened again");
         }
     }
+}
+
+/// Whether the host gave that interface an address; each has one of its link by itself.
+fn has_address(interface: &str) -> bool {
+    let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let of_it = all.filter(|one| one.interface_name == interface);
+    of_it.filter_map(|one| one.address).any(|address| {
+        let is_global = |ip: &SockaddrIn6| !ip.ip().is_unicast_link_local();
+        address.as_sockaddr_in().is_some() || address.as_sockaddr_in6().is_some_and(is_global)
+    })
 }
 
 fn open_when_free(

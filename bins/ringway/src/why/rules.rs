@@ -52,9 +52,8 @@ fn failed(look: &Look<'_>) -> Option<Finding> {
     Some(Finding { weight: ALL, what: "the port could not be opened", figure: why, advice })
 }
 
-/// As long as nothing comes from it: the host does not use it again.
 fn new_interface(look: &Look<'_>) -> Option<Finding> {
-    let figure = look.port.notice.clone().filter(|_| !look.has_sent())?;
+    let figure = look.port.notice.clone()?;
     let advice = "give it its addresses, or make it a part of the bridge again".to_owned();
     Some(Finding { weight: ALL, what: "its interface was deleted and made anew", figure, advice })
 }
@@ -342,9 +341,14 @@ mod tests {
 
     #[test]
     fn a_port_of_which_nothing_passes_is_found_while_it_is_silent() {
-        let (mut now, options) = (example(), Map::new());
+        let mut now = example();
         now.ports[0].from_guest.packets = 20;
-        for (isolated, is_found) in [(20, true), (19, true), (17, false), (0, false)] {
+        let cases = [(20, true, true), (19, true, true), (17, true, false), (0, true, false)];
+        for (isolated, is_configured, is_found) in cases.into_iter().chain([(20, false, false)]) {
+            let options = match is_configured {
+                true => Map::from_iter([("isolated".to_owned(), true.into())]),
+                false => Map::new(),
+            };
             now.ports[0].from_guest.drops = [("isolated".to_owned(), isolated)].into();
             let before = now.clone();
             let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
