@@ -71,6 +71,18 @@ fn a_forbidden_call_is_named_in_the_log_and_in_statistics() {
     assert!(shown.contains(&format!("forbidden system call {forbidden}")), "{shown}");
 }
 
+/// The C library asks the system before it gives back what is free, unless it is told not to.
+#[test]
+fn to_free_the_memory_of_a_thread_is_not_forbidden() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    command.env("RINGWAY_DATA_PLANE_TRIES", "free");
+    let ports = ["--port", "a=vm:a.sock", "--sandbox", "on"];
+    let ringway = Ringway::run_by(command, directory.path(), &ports);
+    ringway.assert_logged("tried Free: Ok");
+    assert!(!ringway.log().contains("the data plane ended"), "{}", ringway.log());
+}
+
 /// Whichever thread it is in: by a signal, so that what was being served is blamed.
 #[test]
 fn a_panic_ends_the_data_plane_as_a_fault() {

@@ -27,7 +27,7 @@ const FILE: &str = "/etc/passwd";
 /// Signals say that a descriptor is ready (`fcntl(2)`).
 const O_ASYNC: u32 = libc::O_ASYNC.unsigned_abs();
 
-/// One thing that must fail.
+/// One thing that must fail; but one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attempt {
     /// To open a file that all may read
@@ -64,6 +64,8 @@ pub enum Attempt {
     SocketMptcp,
     /// To go on behind a panic
     Panic,
+    /// To free all memory that a thread has, which must not fail
+    Free,
 }
 
 impl Attempt {
@@ -92,7 +94,7 @@ pub(super) fn attempt_later() {
     if let Some(what) = named.and_then(|name| Attempt::from_str(&name, false).ok()) {
         std::thread::spawn(move || {
             std::thread::sleep(LATER);
-            try_it(what)
+            eprintln!("tried {what:?}: {:?}", try_it(what));
         });
     }
 }
@@ -137,6 +139,12 @@ fn try_it(what: Attempt) -> anyhow::Result<()> {
             rustix::thread::sched_setaffinity(Some(parent()?), &here).context("sched_setaffinity")
         }
         Attempt::Panic => panic!("tried"),
+        Attempt::Free => {
+            // Each is in the thread's heap; a longer one would be a mapping of its own.
+            let all: Vec<_> = (0..600).map(|_| vec![1_u8; 64 << 10]).collect();
+            drop(std::hint::black_box(all));
+            Ok(())
+        }
     }
 }
 

@@ -32,8 +32,10 @@ use crate::channel::Channel;
 /// `--sandbox off`.
 const UNDER: &str = "RINGWAY_DATA_PLANE_UNDER";
 
-/// Places from which threads take memory without waiting for each other.
-const ARENAS_MAX: &str = "8";
+/// Settings of the C library's memory (`mallopt(3)`), which looks into files of the system without
+/// them: it counts processors for each of many threads, and asks whether memory may be given back.
+const MEMORY: [(&str, &str); 2] =
+    [("MALLOC_ARENA_MAX", "8"), ("MALLOC_TRIM_THRESHOLD_", "1099511627776")];
 
 /// How often is looked whether a worker that slept has stood still since.
 const LOOK_AT_WORKERS: Duration = Duration::from_secs(10);
@@ -151,8 +153,7 @@ impl Plane {
         crate::log::only_add();
         let child = command_of(program)
             .arg("data-plane")
-            // Without it the C library counts processors for each of many threads, in a file.
-            .env("MALLOC_ARENA_MAX", ARENAS_MAX)
+            .envs(MEMORY)
             .envs(crate::log::environment())
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
