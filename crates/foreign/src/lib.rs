@@ -1,43 +1,44 @@
-//! What an untrusted process sent, and a thread that drops it.
+//! What an untrusted process sent, and threads that drop it.
 //!
 //! To close a file descriptor can take as long as its sender likes: the file may be in a file
 //! system that the sender serves itself (FUSE), or be a socket that holds others, with `SO_LINGER`.
 //! So the thread that drops an [`Untrusted`] value does not close it: it hands it to a
-//! [`DeferredDrop`], a thread that does nothing else and may wait for ever.
+//! [`DeferredDrop`], behind which a thread that does nothing else may wait for ever.
 //!
 //! Limits: values pile up behind one that takes long. Code that takes values from a peer asks
 //! [`DeferredDrop::is_idle`] before it takes more.
 
 #![forbid(unsafe_code)]
 
+mod closers;
+
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-type Job = Box<dyn FnOnce() + Send>;
+use closers::{CLOSERS, Job};
 
-/// A thread that drops values. It ends after the last clone is gone and the last value is dropped;
-/// no other thread waits for that.
+/// A queue of values that are dropped by another thread, one after the other, for as long as each
+/// takes. Other queues do not wait for it, and nobody waits for what is left when the last clone is
+/// gone.
 #[derive(Debug, Clone)]
 pub struct DeferredDrop {
-    jobs: Sender<Job>,
+    queue: u64,
     /// Values that were handed over and are not dropped yet.
     left: Arc<AtomicUsize>,
 }
 
 impl DeferredDrop {
-    /// Starts the thread.
+    /// Another one.
     ///
     /// # Errors
     /// The operating system gives no thread.
     pub fn start() -> io::Result<Self> {
-        let (jobs, to_do) = mpsc::channel::<Job>();
-        let thread = std::thread::Builder::new().name("ringway-closer".to_string());
-        thread.spawn(move || to_do.into_iter().for_each(|job| job()))?;
-        Ok(Self { jobs, left: Arc::default() })
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        CLOSERS.start()?;
+        Ok(Self { queue: NEXT.fetch_add(1, Ordering::Relaxed), left: Arc::default() })
     }
 
     /// Whether every value that was handed over is dropped.
@@ -45,13 +46,13 @@ impl DeferredDrop {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Calls `act` when every value that was handed over until now is dropped; in the thread, so it
+    /// Calls `act` when every value that was handed over until now is dropped; in another thread, so it
     /// must not wait.
     pub fn afterwards(&self, act: impl FnOnce() + Send + 'static) {
         self.give(Box::new(act));
     }
 
-    /// A value that is dropped by this thread.
+    /// A value that is dropped in this queue.
     pub fn keep<T: Send + 'static>(&self, value: T) -> Untrusted<T> {
         Untrusted { value: Some(value), closer: Some(self.clone()) }
     }
@@ -66,9 +67,7 @@ impl DeferredDrop {
     }
 
     fn give(&self, job: Job) {
-        // The thread ends only when no sender is left.
-        let given = self.jobs.send(job);
-        debug_assert!(given.is_ok(), "the thread has ended");
+        CLOSERS.give(self.queue, job);
     }
 }
 
@@ -136,7 +135,7 @@ impl<T: Send + 'static> Drop for Untrusted<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, RecvTimeoutError};
+    use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
     use std::time::Duration;
 
     use super::*;
@@ -173,8 +172,43 @@ mod tests {
         assert!(closer.is_idle());
     }
 
+    /// As those of many guests are, after a restart.
+    fn drop_many() {
+        let (told, gone) = mpsc::channel();
+        for number in 0..1000 {
+            let told = told.clone();
+            DeferredDrop::start().unwrap().afterwards(move || told.send(number).unwrap());
+        }
+        let mut all: Vec<i32> = (0..1000).map(|_| gone.recv_timeout(LIMIT).unwrap()).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..1000).collect::<Vec<_>>());
+    }
+
     #[test]
-    fn a_value_outlives_every_handle_of_its_thread() {
+    fn queues_of_which_each_waits_keep_no_other_waiting() {
+        let waiting: Vec<_> = (0..20)
+            .map(|_| {
+                let closer = DeferredDrop::start().unwrap();
+                let ((told, begun), (permit, permitted)) = (mpsc::channel(), mpsc::channel());
+                closer.keep(Slow(told, permitted));
+                let (after, is_over) = mpsc::channel();
+                closer.afterwards(move || after.send(()).unwrap());
+                begun.recv_timeout(LIMIT).unwrap();
+                (closer, permit, is_over)
+            })
+            .collect();
+        drop_many();
+        for (closer, permit, is_over) in waiting {
+            assert!(!closer.is_idle());
+            permit.send(()).unwrap();
+            is_over.recv_timeout(LIMIT).unwrap();
+            assert!(closer.is_idle());
+        }
+        drop_many();
+    }
+
+    #[test]
+    fn a_value_outlives_every_handle_of_its_queue() {
         let (told, begun) = mpsc::channel();
         let (permit, permitted) = mpsc::channel();
         let slow = DeferredDrop::start().unwrap().keep(Slow(told, permitted));

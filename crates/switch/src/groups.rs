@@ -235,9 +235,11 @@ impl GroupTable {
         usize::from(self.owned[port.index()].load(Relaxed))
     }
 
-    /// Forgets everything about a port. Walks the whole table.
+    /// Forgets everything about a port. Walks the whole table, if it is a member of any.
     pub fn forget(&self, port: PortId) {
-        for slot in self.buckets.iter().flatten() {
+        let is_any = self.owned_by(port) > 0;
+        let slots = self.buckets.iter().flatten();
+        for slot in slots.take_while(|_| is_any) {
             let word = slot.load(Relaxed);
             if word != 0 && port_in(word) == port {
                 self.replace(slot, word, 0);

@@ -126,6 +126,8 @@ struct Ownership {
     members: [AtomicU16; PORTS_MAX],
     /// Learned entries of each port.
     owned: [AtomicU16; PORTS_MAX],
+    /// Its other entries.
+    fixed: [AtomicU16; PORTS_MAX],
 }
 
 impl MacTable {
@@ -140,6 +142,7 @@ impl MacTable {
                 hand: AtomicUsize::new(0),
                 members: [const { AtomicU16::new(0) }; PORTS_MAX],
                 owned: [const { AtomicU16::new(0) }; PORTS_MAX],
+                fixed: [const { AtomicU16::new(0) }; PORTS_MAX],
             },
             claims: Claims::new(),
         }
@@ -153,19 +156,28 @@ impl MacTable {
         change.divide();
     }
 
-    /// One switch less has `port`, and everything on it is forgotten. Walks the whole table.
+    /// One switch less has `port`, and everything on it is forgotten. Walks the whole table, if
+    /// there is anything.
     pub fn leave(&self, port: PortId) {
         let change = self.change();
         self.ownership.members[port.index()].fetch_sub(1, Relaxed);
         self.release(port);
         self.claims.forget_moves(port);
-        change.remove_if(|value| value.port() == port);
+        if self.entries_of(port) > 0 {
+            change.remove_if(|value| value.port() == port);
+        }
         change.divide();
     }
 
     /// Entries that `port` has learned, expired ones included.
     pub fn owned_by(&self, port: PortId) -> usize {
         usize::from(self.ownership.owned[port.index()].load(Relaxed))
+    }
+
+    /// The same with those that are fixed to it.
+    pub fn entries_of(&self, port: PortId) -> usize {
+        let fixed = self.ownership.fixed[port.index()].load(Relaxed);
+        self.owned_by(port) + usize::from(fixed)
     }
 
     /// The port of `address`, if it was seen not too long before `now`.
@@ -198,7 +210,7 @@ impl MacTable {
     }
 
     /// Fixes exactly these addresses, in `vlan`, to `port`. What does not fit is left out; returns
-    /// how many those are. Walks the whole table.
+    /// how many those are. Walks the whole table, if others were fixed to it.
     pub fn fix(
         &self,
         port: PortId,
@@ -206,13 +218,18 @@ impl MacTable {
         addresses: impl Iterator<Item = MacAddress>,
     ) -> usize {
         let change = self.change();
-        change.remove_if(|value| value.is_fixed() && value.port() == port);
+        if self.ownership.fixed[port.index()].load(Relaxed) > 0 {
+            change.remove_if(|value| value.is_fixed() && value.port() == port);
+        }
         addresses.filter(|address| !change.fix(port, self.place(vlan, *address))).count()
     }
 
-    /// Forgets everything that `port` has learned. Walks the whole table.
+    /// Forgets everything that `port` has learned. Walks the whole table, if it has.
     pub fn forget(&self, port: PortId) {
-        self.change().remove_if(|value| value.port() == port && !value.is_fixed());
+        let change = self.change();
+        if self.owned_by(port) > 0 {
+            change.remove_if(|value| value.port() == port && !value.is_fixed());
+        }
     }
 
     /// New stamp of age; if another worker changes the entry at this moment, its value stays.
@@ -236,6 +253,9 @@ impl MacTable {
         };
         if old.port() == port {
             return Learned::Known;
+        }
+        if old.is_fixed() {
+            return Learned::Fixed;
         }
         if !old.is_fresh(now) {
             change.remove(place.bucket, at);
@@ -316,6 +336,7 @@ impl Copied for Ownership {
             hand: self.hand.copied(),
             members: self.members.copied(),
             owned: self.owned.copied(),
+            fixed: self.fixed.copied(),
         }
     }
 }

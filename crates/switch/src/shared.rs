@@ -115,6 +115,20 @@ impl Shared {
     ) -> AddressPage {
         self.macs.list(from, max, Tick::of_ms(now_ms), wanted)
     }
+
+    /// At most `max` addresses of that port that are `wanted`. Walks the whole table, if there is
+    /// any. `now_ms`: the switches' clock. Not for the data path.
+    pub fn addresses_at(
+        &self,
+        port: PortId,
+        max: usize,
+        now_ms: u64,
+        wanted: impl Fn(&KnownAddress) -> bool,
+    ) -> Vec<KnownAddress> {
+        let max = max.min(self.macs.entries_of(port));
+        let is_it = |known: &KnownAddress| known.port == port && wanted(known);
+        self.macs.list(0, max, Tick::of_ms(now_ms), is_it).addresses
+    }
 }
 
 #[cfg(test)]

@@ -17,15 +17,14 @@ impl DataPlane {
         if !is_guest || !self.ports.values().any(|port| port.spec.syncs_fdb) {
             return Leaving(List::default());
         }
-        let is_it = |known: &KnownAddress| known.port == id;
         // What is left of the table is forgotten after a while, as anywhere.
-        let known =
-            self.worker.shared().addresses(0, STATIONS_MAX, super::uplinks::now_ms(), is_it);
+        let now_ms = super::uplinks::now_ms();
+        let known = self.worker.shared().addresses_at(id, STATIONS_MAX, now_ms, |_| true);
         let station = |known: KnownAddress| Station {
             vlan: known.vlan.map_or(0, VlanId::raw),
             address: known.address.0,
         };
-        Leaving(List::new(known.addresses.into_iter().map(station).collect()).unwrap_or_default())
+        Leaving(List::new(known.into_iter().map(station).collect()).unwrap_or_default())
     }
 
     /// No packet of theirs goes anywhere any more.

@@ -54,7 +54,7 @@ impl DataPlane {
         if !applied.ok {
             self.stop_again(id, &started, &mut applied);
         }
-        if has_effects {
+        if has_effects && self.replay.is_none() {
             // No front-end gives the workers more to do than they do.
             self.worker.catch_up();
         }
@@ -270,6 +270,11 @@ impl DataPlane {
         moved: &[(QueueId, Areas)],
     ) -> anyhow::Result<()> {
         self.linked(id)?.memory = memory.clone();
+        if self.replay.is_some() {
+            // No queue runs that could be elsewhere in it.
+            self.worker.tell_memory(id, &memory);
+            return Ok(());
+        }
         let bound = self.worker.set_memory(id, &memory, moved);
         bound.map_err(|why| anyhow!("a running queue is not inside the new memory: {}", why.0))
     }

@@ -289,6 +289,7 @@ impl DataPlane {
         let soonest = deadlines.into_iter().flatten().min().filter(|_| is_serving);
         let timeout: Option<Duration> =
             soonest.map(|at| at.saturating_duration_since(Instant::now()));
+        self.worker.ring();
         self.poller.wait(events, timeout)?;
         for event in events.iter() {
             match Wake::from_token(event.token) {

@@ -99,7 +99,7 @@ impl DataPlane {
                 self.serve_frame((link, number), flaw.or(lost), (bytes.into_inner(), fds));
             }
             ToData::Stations { port, stations } => self.note_stations(PortId(port), stations),
-            ToData::Replayed {} => self.tell(&ToSupervisor::Ready { refusal: None }),
+            ToData::Replayed {} => self.is_ready(),
             ToData::Go { is_last, positions } => {
                 self.take_positions(positions);
                 if is_last {

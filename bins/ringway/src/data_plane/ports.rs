@@ -82,7 +82,13 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         ensure!(usize::from(id.0) < PORTS_MAX, "there is no port {}", id.0);
         // Its rules hold from the first packet on.
-        let rules = self.worker.set_policy(id, spec.policy());
+        let has_rules = spec.policy() != PortPolicy::default();
+        let is_new = self.replay.is_some() && !self.ports.contains_key(&id);
+        let rules = match is_new && !has_rules {
+            // As each port is at first.
+            true => Ok(()),
+            false => self.worker.set_policy(id, spec.policy()),
+        };
         let opened = rules.and_then(|()| self.attach_end(id, spec, fds));
         if opened.is_err() {
             let _ = self.worker.set_policy(id, PortPolicy::default());

@@ -11,15 +11,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
 use ringway_host::{Carrier, Command, Journal, NotifyFd, QueueFds, Tap};
 use ringway_supervisor::wire::{KnownStation, ToSupervisor};
 use ringway_switch::PortId;
 use ringway_vhost_user::position_from_base;
-use ringway_virtq::{Format, QueueSetup};
+use ringway_virtq::{Broken, Format, QueueSetup};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
+use super::worker_client::Promise;
 use super::{DataPlane, Port};
 
 /// Noted until `Go`.
@@ -45,6 +47,14 @@ pub(super) struct Start {
     pub(super) setup: QueueSetup,
     pub(super) is_told: bool,
     pub(super) fds: QueueFds,
+}
+
+/// A queue that a worker starts, and a copy of its call fd.
+struct Begun {
+    id: PortId,
+    queue: QueueId,
+    call: Option<OwnedFd>,
+    started: Promise<Result<(), Broken>>,
 }
 
 /// A transmitq that is to be emptied.
@@ -82,6 +92,13 @@ impl Replay {
 }
 
 impl DataPlane {
+    /// All ports and front-ends are known. The workers have done their part of it before a
+    /// predecessor stops.
+    pub(super) fn is_ready(&self) {
+        self.worker.catch_up();
+        self.tell(&ToSupervisor::Ready { refusal: None });
+    }
+
     /// Everything that was noted is done: this process serves from now on.
     pub(super) fn go(&mut self, journal: Option<OwnedFd>) {
         let Some(replay) = self.replay.take() else { return };
@@ -129,9 +146,15 @@ impl DataPlane {
     }
 
     fn start_all_at_last(&mut self, starts: Vec<Start>, positions: &Positions) {
-        for start in starts {
+        let begin = |start: Start| {
             let (id, index) = (start.port, start.index);
-            if let Err(why) = self.start_at_last(start, positions) {
+            (id, index, self.begin_at_last(start, positions))
+        };
+        // All of them, before any answer is waited for: each would cost a sleep of two threads.
+        let begun: Vec<_> = starts.into_iter().map(begin).collect();
+        self.worker.ring();
+        for (id, index, begun) in begun {
+            if let Err(why) = begun.and_then(|begun| self.has_begun(begun)) {
                 self.complain(id, format_args!("queue {index} cannot go on: {why:#}"));
                 if let Ok(link) = self.linked(id) {
                     link.session.start_failed(index);
@@ -179,7 +202,7 @@ impl DataPlane {
         }
     }
 
-    fn start_at_last(&mut self, start: Start, positions: &Positions) -> anyhow::Result<()> {
+    fn begin_at_last(&mut self, start: Start, positions: &Positions) -> anyhow::Result<Begun> {
         let Start { port: id, index, mut setup, is_told, fds } = start;
         let queue = self.queue_of(id, index)?;
         let format = self.format_of(id);
@@ -193,7 +216,13 @@ impl DataPlane {
         }
         let call = fds.call.as_ref().map(|call| call.as_fd().try_clone_to_owned());
         let call = call.transpose().context("call fd")?;
-        let started = self.worker.start_queue(id, queue, setup, fds);
+        let started = self.worker.begin_start(id, queue, (setup, fds));
+        Ok(Begun { id, queue, call, started })
+    }
+
+    fn has_begun(&mut self, begun: Begun) -> anyhow::Result<()> {
+        let Begun { id, queue, call, started } = begun;
+        let started = started.wait().context("a data path thread does not answer")?;
         started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
         self.note_start(id, queue);
         let port = self.ports.get(&id).and_then(|port| port.vm.as_ref());
@@ -267,11 +296,15 @@ impl DataPlane {
         self.stop_listening();
         let running = self.running_queues();
         for of_guest in [true, false] {
-            for &(id, index, queue) in running
-                .iter()
-                .filter(|(.., queue)| (queue.queue != ringway_device::Queue::ToGuest) == of_guest)
-            {
-                let Some(position) = self.worker.stop_queue(id, queue) else { continue };
+            let is_of_guest =
+                |queue: &QueueId| (queue.queue != ringway_device::Queue::ToGuest) == of_guest;
+            let stopping = running.iter().filter(|(.., queue)| is_of_guest(queue));
+            let stopping: Vec<_> = stopping
+                .map(|&(id, index, queue)| (id, index, self.worker.begin_stop(id, queue)))
+                .collect();
+            self.worker.ring();
+            for (id, index, stopped) in stopping {
+                let Some(position) = stopped.wait().flatten() else { continue };
                 let format = self.format_of(id);
                 let Some(number) = self.link_of(id).map(|link| link.number) else { continue };
                 let base = ringway_vhost_user::base_from_position(position, format);
@@ -295,7 +328,7 @@ impl DataPlane {
         positions
     }
 
-    fn running_queues(&mut self) -> Vec<(PortId, u16, ringway_device::QueueId)> {
+    fn running_queues(&mut self) -> Vec<(PortId, u16, QueueId)> {
         let mut running = Vec::new();
         for id in self.ids() {
             let Some(link) = self.link_of(id) else { continue };

@@ -111,10 +111,10 @@ impl DataPlane {
         let Some(vlan) = port.spec.rules.policy().vlan.of_untagged() else { return };
         let is_it = |known: &KnownAddress| {
             let is_learned = known.age_ms.is_some() && Some(known.address) != own;
-            known.port == id && is_learned && known.vlan.map_or(0, VlanId::raw) == vlan.raw()
+            is_learned && known.vlan.map_or(0, VlanId::raw) == vlan.raw()
         };
-        let learned = self.worker.shared().addresses(0, LEARNED_MAX, now_ms, is_it);
-        let learned = learned.addresses.into_iter().map(|known| known.address);
+        let learned = self.worker.shared().addresses_at(id, LEARNED_MAX, now_ms, is_it);
+        let learned = learned.into_iter().map(|known| known.address);
         for mac in own.into_iter().chain(learned) {
             self.worker.announce(id, mac, AnnounceTo::Uplinks);
         }

@@ -1,6 +1,8 @@
 //! The control thread's end of the channels to the workers.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -44,8 +46,15 @@ pub(super) struct WorkerClient {
 /// One of them.
 struct Handle {
     commands: Sender<Command>,
-    command_bell: Arc<EventFd>,
+    bell: Rc<Bell>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// A worker is woken once for many commands: when an answer is waited for, or the control thread
+/// is about to sleep.
+struct Bell {
+    fd: Arc<EventFd>,
+    is_owed: Cell<bool>,
 }
 
 impl WorkerClient {
@@ -74,7 +83,8 @@ impl WorkerClient {
                 poll: settings.poll,
             };
             let thread = Some(spawn(channels, pin)?);
-            workers.push(Handle { commands, command_bell, thread });
+            let bell = Rc::new(Bell { fd: command_bell, is_owed: Cell::new(false) });
+            workers.push(Handle { commands, bell, thread });
         }
         let PlaneSettings { tap_writes, tap_reads, .. } = *settings;
         Ok(Self { workers, events, event_bell, shared, tap_writes, tap_reads })
@@ -115,6 +125,11 @@ impl WorkerClient {
         &self.workers[usize::from(pair) % self.workers.len()]
     }
 
+    /// The workers see what they were told. Called before the control thread sleeps.
+    pub(super) fn ring(&self) {
+        self.workers.iter().for_each(|worker| worker.bell.ring());
+    }
+
     /// Tells every worker.
     pub(super) fn send_all(&self, command: impl Fn() -> Command) {
         self.workers.iter().for_each(|worker| worker.send(command()));
@@ -122,7 +137,9 @@ impl WorkerClient {
 
     /// Asks every worker; the answers of those that have not ended.
     pub(super) fn ask_all<T>(&self, command: impl Fn(Answer<T>) -> Command) -> Vec<T> {
-        self.workers.iter().filter_map(|worker| worker.ask(&command)).collect()
+        let asked: Vec<_> = self.workers.iter().map(|worker| worker.begin(&command)).collect();
+        self.ring();
+        asked.into_iter().filter_map(Promise::wait).collect()
     }
 
     /// How the guests of a port are notified, from now on.
@@ -206,6 +223,15 @@ impl WorkerClient {
         bound.into_iter().fold(all, Result::and)
     }
 
+    /// The same while no queue of the port runs: none can be elsewhere in it.
+    pub(super) fn tell_memory(&self, port: PortId, memory: &GuestMemory) {
+        self.send_all(|| {
+            // Its answer is not waited for.
+            let ((done, _), memory, moved) = (mpsc::sync_channel(1), memory.clone(), vec![]);
+            Command::SetMemory { port, memory, moved, done }
+        });
+    }
+
     /// So many receive queues of a guest run; with `has_control` it says how many it uses.
     pub(super) fn set_pairs(&self, port: PortId, running: u16, has_control: bool) {
         self.send_all(|| Command::SetPairs { port, running, has_control });
@@ -228,8 +254,18 @@ impl WorkerClient {
         setup: QueueSetup,
         fds: QueueFds,
     ) -> Result<(), Broken> {
+        self.begin_start(port, queue, (setup, fds)).wait().unwrap_or(GONE)
+    }
+
+    /// The same without waiting for the answer, as many are started together.
+    pub(super) fn begin_start(
+        &self,
+        port: PortId,
+        queue: QueueId,
+        (setup, fds): (QueueSetup, QueueFds),
+    ) -> Promise<Result<(), Broken>> {
         let start = |done| Command::StartQueue { port, queue, setup, fds, done };
-        self.owner(queue.pair).ask(start).unwrap_or(GONE)
+        self.owner(queue.pair).begin(start)
     }
 
     pub(super) fn position_by_ring(
@@ -243,7 +279,12 @@ impl WorkerClient {
     }
 
     pub(super) fn stop_queue(&self, port: PortId, queue: QueueId) -> Option<Position> {
-        self.owner(queue.pair).ask(|done| Command::StopQueue { port, queue, done }).flatten()
+        self.begin_stop(port, queue).wait().flatten()
+    }
+
+    /// The same without waiting for the answer, as many are stopped together.
+    pub(super) fn begin_stop(&self, port: PortId, queue: QueueId) -> Promise<Option<Position>> {
+        self.owner(queue.pair).begin(|done| Command::StopQueue { port, queue, done })
     }
 
     pub(super) fn discard_packets(
@@ -359,6 +400,7 @@ impl WorkerClient {
 
     pub(super) fn stop(&mut self) {
         self.send_all(|| Command::Stop);
+        self.ring();
         for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
             // A panic would have ended the process.
             let _ = thread.join();
@@ -370,14 +412,41 @@ impl Handle {
     fn send(&self, command: Command) {
         // A worker that has ended is noticed through its bell.
         if self.commands.send(command).is_ok() {
-            self.command_bell.notify();
+            self.bell.is_owed.set(true);
         }
     }
 
     fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Option<T> {
+        self.begin(command).wait()
+    }
+
+    fn begin<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Promise<T> {
         let (done, answer) = mpsc::sync_channel(1);
         self.send(command(done));
-        answer.recv_timeout(ANSWER_MAX).ok()
+        Promise { answer, bell: self.bell.clone() }
+    }
+}
+
+impl Bell {
+    fn ring(&self) {
+        if self.is_owed.take() {
+            self.fd.notify();
+        }
+    }
+}
+
+/// An answer that a worker owes.
+#[must_use]
+pub(super) struct Promise<T> {
+    answer: Receiver<T>,
+    bell: Rc<Bell>,
+}
+
+impl<T> Promise<T> {
+    /// `None`: the worker has ended.
+    pub(super) fn wait(self) -> Option<T> {
+        self.bell.ring();
+        self.answer.recv_timeout(ANSWER_MAX).ok()
     }
 }
 

@@ -77,13 +77,11 @@ impl Supervisor {
     /// Newcomers are refused whose grace is over.
     pub(super) fn refuse_due_newcomers(&mut self) {
         let now = Instant::now();
-        for id in self.ids() {
+        let refuses_at = |port: &super::Port| port.vm.as_ref()?.refuses_at();
+        for id in self.ids_of(|port| refuses_at(port).is_some_and(|at| at <= now)) {
             let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else {
                 continue;
             };
-            if vm.refuses_at().is_none_or(|at| at > now) {
-                continue;
-            }
             match vm.next.take() {
                 Some(next) if self.refused.is_idle() => {
                     self.refuse(id, next.connection);
@@ -160,7 +158,8 @@ impl Supervisor {
         if self.control.backoff.ends(now) {
             let _ = self.poller.add(self.control.as_fd(), Wake::Control.token());
         }
-        for id in self.ids() {
+        let is_waiting = |vm: &VmPort| vm.backoff.until.is_some();
+        for id in self.ids_of(|port| port.vm.as_ref().is_some_and(is_waiting)) {
             if self.vm(id).is_some_and(|vm| vm.backoff.ends(now)) {
                 self.serve_listener(id);
             }

@@ -148,7 +148,11 @@ impl Port {
 impl Supervisor {
     /// The ids of all ports, as they are now.
     pub(super) fn ids(&self) -> Vec<PortId> {
-        self.ports.keys().copied().collect()
+        self.ids_of(|_| true)
+    }
+
+    pub(super) fn ids_of(&self, is_it: impl Fn(&Port) -> bool) -> Vec<PortId> {
+        self.ports.iter().filter(|(_, port)| is_it(port)).map(|(id, _)| *id).collect()
     }
 
     pub(super) fn name(&self, id: PortId) -> &str {
@@ -300,11 +304,8 @@ impl Supervisor {
 
     pub(super) fn finish_leaving_ports(&mut self) {
         let now = Instant::now();
-        for id in self.ids() {
-            let leaves_at = self.ports.get(&id).and_then(|port| port.leaves_at);
-            if leaves_at.is_some_and(|at| at <= now) {
-                self.finish_leaving(id);
-            }
+        for id in self.ids_of(|port| port.leaves_at.is_some_and(|at| at <= now)) {
+            self.finish_leaving(id);
         }
     }
 

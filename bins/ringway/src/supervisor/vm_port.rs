@@ -316,7 +316,9 @@ impl Supervisor {
     /// Ports that connect by themselves try again when their time has come.
     pub(super) fn connect_due_ports(&mut self) {
         let now = Instant::now();
-        for id in self.ids() {
+        let next_try = |port: &super::Port| port.vm.as_ref()?.next_try();
+        // At once is the time at which that was asked.
+        for id in self.ids_of(|port| next_try(port).is_some_and(|at| at <= Instant::now())) {
             let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else {
                 continue;
             };

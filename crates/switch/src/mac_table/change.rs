@@ -79,6 +79,7 @@ impl Change<'_> {
         }
         let Some(at) = self.room_for(port, place, None) else { return false };
         self.write(place, at, Value::fixed(port, place.tag));
+        self.table.ownership.fixed[port.index()].fetch_add(1, Relaxed);
         true
     }
 
@@ -150,8 +151,8 @@ impl Change<'_> {
     }
 
     pub fn disown(&self, value: Value) {
-        if !value.is_fixed() {
-            self.table.ownership.owned[value.port().index()].fetch_sub(1, Relaxed);
-        }
+        let ownership = &self.table.ownership;
+        let counts = if value.is_fixed() { &ownership.fixed } else { &ownership.owned };
+        counts[value.port().index()].fetch_sub(1, Relaxed);
     }
 }

@@ -14,6 +14,7 @@ use ringway_net::MacAddress;
 
 use super::{FREE, MacTable, VLAN_BITS};
 use crate::copy::Copied;
+use crate::entry::Value;
 use crate::{PORTS_MAX, PortId, VlanId};
 
 /// In the place of a VLAN: all of them.
@@ -115,10 +116,10 @@ fn overlap(one: u64, other: u64) -> bool {
 
 impl MacTable {
     /// From now on no other port is learned for this address in that VLAN (`None`: in any);
-    /// `false`: another one has claimed it before. Walks the whole table.
+    /// `false`: another one has claimed it before. Walks the whole table for all VLANs.
     pub fn claim(&self, port: PortId, vlan: Option<VlanId>, address: MacAddress) -> bool {
-        let vlan = vlan.map_or(ALL_VLANS, |vlan| u64::from(vlan.raw()));
-        let wanted = address.to_u64() << VLAN_BITS | vlan;
+        let in_key = vlan.map_or(ALL_VLANS, |vlan| u64::from(vlan.raw()));
+        let wanted = address.to_u64() << VLAN_BITS | in_key;
         let claim = &self.claims.of_port[port.index()];
         if claim.load(Relaxed) == wanted && wanted != FREE {
             return true;
@@ -129,9 +130,14 @@ impl MacTable {
             return false;
         }
         claim.store(wanted, Relaxed);
-        change.remove_keys(|key, value| {
-            overlap(key, wanted) && value.port() != port && !value.is_fixed()
-        });
+        let is_wrong = |value: Value| value.port() != port && !value.is_fixed();
+        match vlan.map(|vlan| self.place(vlan, address)) {
+            None => change.remove_keys(|key, value| overlap(key, wanted) && is_wrong(value)),
+            Some(place) => match self.find(place) {
+                Some((at, value)) if is_wrong(value) => change.remove(place.bucket, at),
+                _ => {}
+            },
+        }
         true
     }
 
