@@ -130,8 +130,9 @@ impl Leases {
             lease.until = until;
             return Some(lease.address);
         }
+        self.make_room_behind(port, now)?;
         let used = used();
-        self.make_room(port, now, &used)?;
+        self.make_room(now, &used)?;
         let wish = wish.filter(|address| self.is_for_guests(*address));
         let wish = wish.filter(|address| self.is_free(*address) && !used.contains(address));
         let address = wish.or_else(|| self.lowest_free(&used))?;
@@ -247,19 +248,28 @@ impl Leases {
         places.find(|(_, is_leased)| !is_leased).map(|(number, _)| self.prefix.host(number))
     }
 
-    /// `None`: nothing that may go is over.
-    fn make_room(&mut self, port: &str, now: Nanos, used: &[Ipv4Addr]) -> Option<()> {
+    /// `None`: the port has all that it may have, and none of them is over.
+    fn make_room_behind(&mut self, port: &str, now: Nanos) -> Option<()> {
         self.leases.retain(|lease| lease.mac.is_some() || lease.until > now);
         let of_port = self.leases.iter().filter(|lease| lease.port == port).count();
-        let is_port_full = of_port >= LEASES_PER_PORT_MAX;
-        let is_network_full = self.leases.len() >= LEASES_MAX || self.lowest_free(used).is_none();
-        if !is_port_full && !is_network_full {
+        if of_port < LEASES_PER_PORT_MAX {
             return Some(());
         }
-        let over =
-            self.leases.iter().enumerate().filter(|(_, lease)| {
-                lease.until <= now && (!is_port_full || lease.is_behind(port))
-            });
+        self.forget_oldest(now, |lease| lease.is_behind(port))
+    }
+
+    /// `None`: no address is free, and no lease is over.
+    fn make_room(&mut self, now: Nanos, used: &[Ipv4Addr]) -> Option<()> {
+        if self.leases.len() < LEASES_MAX && self.lowest_free(used).is_some() {
+            return Some(());
+        }
+        self.forget_oldest(now, |_| true)
+    }
+
+    /// Of the leases that are over.
+    fn forget_oldest(&mut self, now: Nanos, is_one: impl Fn(&Lease) -> bool) -> Option<()> {
+        let all = self.leases.iter().enumerate();
+        let over = all.filter(|(_, lease)| lease.until <= now && is_one(lease));
         let (oldest, _) = over.min_by_key(|(_, lease)| lease.until)?;
         self.leases.remove(oldest);
         Some(())
@@ -321,6 +331,8 @@ mod tests {
         }
         assert_eq!(lease(&mut all, "a", 8, None), None);
         let mac = MacAddress::local(8);
+        let used = || panic!("a port that has all it may have makes no work");
+        assert_eq!(all.lease(("a", mac), None, (NOW, LATER), used), None);
         let again = all.lease(("a", mac), None, (Nanos(2000), Nanos(3000)), Vec::new);
         assert_eq!(again, Some(Ipv4Addr::new(10, 0, 2, 16)), "its oldest is over");
     }

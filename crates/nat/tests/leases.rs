@@ -69,16 +69,35 @@ fn an_address_is_free_again_an_hour_after_it_was_used_or_when_its_port_goes() {
     }
 }
 
-/// More addresses than are remembered: those of flows are known all the same.
 #[test]
-fn addresses_with_flows_are_not_leased() {
+fn the_addresses_that_a_guest_used_last_are_not_leased() {
     let mut lab = two_guests();
-    for number in 15..45 {
+    for number in 15..23 {
         lab.send(&from([10, 0, 2, number], packet(REMOTE, 17, &udp(4000, 7, b"x"))));
     }
     lab.sender = OTHER;
     lab.send(&dhcp(DISCOVER, 1, Some([10, 0, 2, 16])));
-    assert_eq!(leased(&lab, "vm1"), [[10, 0, 2, 45]]);
+    assert_eq!(leased(&lab, "vm1"), [[10, 0, 2, 23]]);
+}
+
+/// One that has flows from each address of its network leaves the others all but a few.
+#[test]
+fn a_guest_that_uses_all_addresses_keeps_none_from_the_others() {
+    let mut lab = two_guests();
+    for number in 15..255 {
+        lab.send(&from([10, 0, 2, number], packet(REMOTE, 17, &udp(4000, 7, b"x"))));
+    }
+    assert_eq!(lab.nat.flows_of(GUEST), 240);
+    lab.sender = OTHER;
+    for mac in 0..7 {
+        lab.send(&dhcp(DISCOVER, mac, None));
+    }
+    // What it used last is its own.
+    lab.send(&dhcp(DISCOVER, 9, Some([10, 0, 2, 254])));
+    assert_eq!(leased(&lab, "vm1"), [15, 16, 17, 18, 19, 20, 21, 22].map(|it| [10, 0, 2, it]));
+    lab.sender = GUEST;
+    lab.send(&from([10, 0, 2, 254], packet(REMOTE, 17, &udp(4000, 7, b"x"))));
+    assert_eq!(lab.verdicts.last(), Some(&Verdict::Done));
 }
 
 #[test]

@@ -171,8 +171,8 @@ impl Nat {
             return Verdict::Refused(Refusal::Malformed);
         }
         let Some(bytes) = packet.head.get(..len) else { return Verdict::Whole };
-        let (guests, table, held_ns) = (&self.guests, &self.table, self.held_ns());
-        let used = || used_by_others((guests, table), packet.guest, held_ns, now);
+        let (guests, held_ns) = (&self.guests, self.held_ns());
+        let used = || used_by_others(guests, packet.guest, held_ns, now);
         if let Some(guest) = guests.get(usize::from(packet.guest.0)).and_then(Option::as_ref)
             && let Some(frame) = self.services.answer(&guest.name, bytes, now, used)
         {

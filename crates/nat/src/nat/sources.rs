@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ringway_net::{MacAddress, Nanos};
 
-use super::guests::{GuestState, Seen};
-use super::{Nat, State};
-use crate::leases::Holder;
-use crate::table::{Guest, Table};
+use super::Nat;
+use super::guests::GuestState;
+use crate::leases::{Holder, LEASES_PER_PORT_MAX};
+use crate::table::Guest;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -64,23 +64,22 @@ impl Nat {
     }
 }
 
-/// IPv4 addresses that others than this guest have used not longer ago than that, or have flows
-/// from: none of them is leased.
+/// IPv4 addresses that others than this guest have used not longer ago than that: none of them is
+/// leased. Each has [`LEASES_PER_PORT_MAX`] at most, those that it has used last.
 pub(super) fn used_by_others(
-    (guests, table): (&[Option<GuestState>], &Table<State>),
+    guests: &[Option<GuestState>],
     guest: Guest,
     held_ns: u64,
     now: Nanos,
 ) -> Vec<Ipv4Addr> {
     let others = (0..).map(Guest).zip(guests).filter(|(number, _)| *number != guest);
-    let others = others.filter_map(|(number, other)| Some((number, other.as_ref()?)));
-    let is_held = |it: &&Seen| now.since(it.used) < held_ns;
-    let seen = others.clone().flat_map(|(_, other)| other.seen()).filter(is_held);
-    let flows = others.flat_map(|(number, _)| table.of_guest(number));
-    let all = seen.map(|it| it.address).chain(flows.map(|(_, entry)| entry.key.from.ip()));
-    let of_ipv4 = |address| match address {
-        IpAddr::V4(address) => Some(address),
-        IpAddr::V6(_) => None,
-    };
-    all.filter_map(of_ipv4).collect()
+    let used = others.filter_map(|(_, other)| other.as_ref()).flat_map(|other| {
+        let held = other.seen().iter().filter(|it| now.since(it.used) < held_ns);
+        held.filter_map(|it| match it.address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        })
+        .take(LEASES_PER_PORT_MAX)
+    });
+    used.collect()
 }
