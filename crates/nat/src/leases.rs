@@ -72,13 +72,21 @@ pub struct Leases {
     leases: Vec<Lease>,
     /// There are others than when that was asked.
     has_news: bool,
+    /// When that was asked last, and the first one may be over of those that held then.
+    noted: Times,
     asked: Option<Ipv4Addr>,
 }
 
 impl Leases {
     /// No leases.
     pub fn new(prefix: Prefix4) -> Self {
-        Self { prefix, leases: Vec::new(), has_news: false, asked: None }
+        Self {
+            prefix,
+            leases: Vec::new(),
+            has_news: false,
+            noted: (Nanos(0), Nanos(0)),
+            asked: None,
+        }
     }
 
     /// Ports, and the addresses that are leased behind them.
@@ -127,6 +135,7 @@ impl Leases {
         used: impl FnOnce() -> Vec<Ipv4Addr>,
     ) -> Option<Ipv4Addr> {
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
+            self.has_news |= lease.until <= now;
             lease.until = until;
             return Some(lease.address);
         }
@@ -184,9 +193,19 @@ impl Leases {
         }
     }
 
-    /// Whether there are others than when this was asked last.
-    pub(crate) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.has_news)
+    /// Whether others hold than when this was asked last.
+    pub(crate) fn take_news(&mut self, now: Nanos) -> bool {
+        let has_news = std::mem::take(&mut self.has_news);
+        let (before, first_end) = self.noted;
+        if !has_news && now < first_end {
+            return false;
+        }
+        let ends = || self.owned().map(|lease| lease.until);
+        let is_over = ends().any(|until| before < until && until <= now);
+        let first_end = ends().filter(|until| *until > now).min();
+        // One that is made later is news anyway.
+        self.noted = (now, first_end.unwrap_or(Nanos(u64::MAX)));
+        has_news || is_over
     }
 
     /// A guest gives an address back: another may have it at once.

@@ -58,9 +58,9 @@ impl Services {
         self.plan.prefix6.or(self.retired).is_some()
     }
 
-    /// Whether there are other leases than when this was asked last.
-    pub(crate) fn take_news(&mut self) -> bool {
-        self.leases.take_news()
+    /// Whether other leases hold than when this was asked last.
+    pub(crate) fn take_news(&mut self, now: Nanos) -> bool {
+        self.leases.take_news(now)
     }
 
     /// The question to all stations whether one has the address that was just offered.

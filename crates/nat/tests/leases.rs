@@ -119,24 +119,24 @@ fn who_says_by_arp_that_it_has_an_address_uses_it() {
 fn the_next_router_knows_what_this_one_has_noted() {
     let mut lab = two_guests();
     lab::lease(&mut lab);
-    assert!(lab.nat.takes_news());
-    assert!(!lab.nat.takes_news(), "nothing since then");
+    assert!(lab.nat.takes_news(lab.now));
+    assert!(!lab.nat.takes_news(lab.now), "nothing since then");
     lab.sender = OTHER;
     lab.send(&dhcp(DISCOVER, 77, None));
     lab.sender = GUEST;
     lab.send(&from([10, 0, 2, 50], packet(REMOTE, 17, &udp(4000, 7, b"x"))));
     lab.send(&lab::packets::packet6(lab::packets::REMOTE_6, 17, &udp(4000, 7, b"x")));
-    assert!(lab.nat.takes_news());
+    assert!(lab.nat.takes_news(lab.now));
     lab.send(&from([10, 0, 2, 50], packet(REMOTE, 17, &udp(4000, 7, b"x"))));
-    assert!(!lab.nat.takes_news(), "it has used that before");
-    let notes = lab.nat.notes();
+    assert!(!lab.nat.takes_news(lab.now), "it has used that before");
+    let notes = lab.nat.notes(lab.now);
     let leased = |lab: &Lab| [leased(lab, "vm0"), leased(lab, "vm1")];
     let before = leased(&lab);
     assert_eq!(before, [[[10, 0, 2, 15]], [[10, 0, 2, 16]]]);
     let mut next = two_guests();
     next.nat.remember(&notes, next.now);
     assert_eq!(leased(&next), before);
-    assert_eq!(next.nat.notes(), notes);
+    assert_eq!(next.nat.notes(next.now), notes);
     assert!(!next.nat.stations(next.now).is_empty());
     // A new guest gets none of them, and no guest loses its own.
     let third = Guest(5);
@@ -154,7 +154,26 @@ fn the_next_router_knows_what_this_one_has_noted() {
     let unknown = ringway_nat::Note { guest: Guest(9), ..notes[0] };
     let mut other = two_guests();
     other.nat.remember(&[wrong, unknown], other.now);
-    assert_eq!(other.nat.notes(), []);
+    assert_eq!(other.nat.notes(other.now), []);
+}
+
+/// A lease that is over would hold again, and its station is perhaps not there any more.
+#[test]
+fn only_leases_that_hold_are_noted() {
+    let mut lab = two_guests();
+    lab.send(&dhcp(DISCOVER, 1, None));
+    lab.now = lab.now.plus(1_800_000_000_000);
+    lab.send(&dhcp(DISCOVER, 2, None));
+    assert!(lab.nat.takes_news(lab.now));
+    assert_eq!(lab.nat.notes(lab.now).len(), 2);
+    assert!(!lab.nat.takes_news(lab.now), "nothing since then");
+    lab.now = lab.now.plus(1_801_000_000_000);
+    assert!(lab.nat.takes_news(lab.now), "one is over");
+    let notes = lab.nat.notes(lab.now);
+    let macs: Vec<MacAddress> = notes.iter().map(|note| note.mac).collect();
+    assert_eq!(macs, [MacAddress([2, 0, 0, 0, 0, 2])]);
+    assert!(!lab.nat.takes_news(lab.now), "that is known");
+    assert_eq!(leased(&lab, "vm0").len(), 2, "until another needs it");
 }
 
 /// A station that says nothing by itself, and answers.

@@ -160,7 +160,7 @@ impl NatPort {
                     self.nat.add_guest(guest, name);
                 }
             }
-            self.nat.remember(&before.notes(), self.now);
+            self.nat.remember(&before.notes(self.now), self.now);
             self.nat.retire(before.plan());
         }
         // Guests do not reach this machine's loopback there any more.
@@ -175,16 +175,16 @@ impl NatPort {
 
     /// Whether it is to be told that there are news of stations.
     pub(crate) fn takes_news(&mut self) -> bool {
-        let tells = !self.has_told && self.nat.takes_news();
+        let tells = !self.has_told && self.nat.takes_news(self.now);
         self.has_told |= tells;
         tells
     }
 
     /// The stations that are known; news of them are told again.
-    pub(crate) fn take_notes(&mut self) -> Vec<Note> {
+    pub(crate) fn take_notes(&mut self, now: Nanos) -> Vec<Note> {
         self.has_told = false;
-        self.nat.takes_news();
-        self.nat.notes()
+        self.nat.takes_news(now);
+        self.nat.notes(now)
     }
 
     /// Goes on with what another router has known of stations.

@@ -216,7 +216,7 @@ impl Worker {
             }
             NatCommand::Notes { port, done } => {
                 if let Some(End::Nat(nat)) = self.ports.get(port).map(|pair| &mut pair.end) {
-                    let _ = done.send(nat.take_notes());
+                    let _ = done.send(nat.take_notes(now()));
                 }
             }
             NatCommand::Remember { port, notes } => {

@@ -22,18 +22,19 @@ pub struct Note {
 
 impl Nat {
     /// Whether there is another answer to [`Self::notes`] than when this was asked last.
-    pub fn takes_news(&mut self) -> bool {
-        let has_leased = self.services.take_news();
+    pub fn takes_news(&mut self, now: Nanos) -> bool {
+        let has_leased = self.services.take_news(now);
         std::mem::take(&mut self.has_news) || has_leased
     }
 
-    /// The addresses of all stations, the oldest leases first.
-    pub fn notes(&self) -> Vec<Note> {
+    /// The addresses of all stations, the oldest leases first. A lease that is over is none of
+    /// them: it would hold again.
+    pub fn notes(&self, now: Nanos) -> Vec<Note> {
         let named = |name: &str| {
             let is_it = |guest: &Guest| self.name_of(*guest) == Some(name);
             (0..self.limits.guests).map(Guest).find(is_it)
         };
-        let leases = self.services.leases().owned();
+        let leases = self.services.leases().owned().filter(|lease| lease.until > now);
         let leased = leases.filter_map(|lease| {
             let (guest, address) = (named(lease.port)?, lease.address.into());
             Some(Note { guest, mac: lease.mac, address, is_leased: true })
