@@ -120,7 +120,7 @@ mod tests {
                 assert_eq!(read, Read::Bytes(5), "{at} {has_offsets}");
                 scratch.bytes().read(0, &mut bytes);
                 assert_eq!(bytes, golden.as_bytes());
-                assert!(!socket.has_hung_up(), "it looks at what is read next");
+                assert!(!socket.has_hung_up(), "there is something to read");
             }
             assert_eq!(socket.acknowledge(5), has_offsets, "it is taken off later, or at once");
             let into = [scratch.bytes()];
@@ -135,6 +135,33 @@ mod tests {
             assert_eq!(read((&mut socket, &mut vectors), 3, &into), Read::Bytes(3), "again");
             socket.acknowledge(6);
             assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::End);
+        }
+    }
+
+    /// A client that has sent its request and ends its half waits for the answer.
+    #[test]
+    fn an_end_behind_data_is_no_hanging_up_however_often_it_is_asked() {
+        for has_offsets in [true, false] {
+            if has_offsets && !self::has_offsets() {
+                continue;
+            }
+            let (mut socket, mut vectors, mut far) = pair(has_offsets);
+            let scratch = Scratch::new(16);
+            far.write_all(b"x").expect("it is open");
+            for _ in ["before the end", "again"] {
+                assert!(!socket.has_hung_up(), "{has_offsets}");
+            }
+            far.shutdown(Shutdown::Write).expect("it is open");
+            for _ in ["behind it", "again"] {
+                assert!(!socket.has_hung_up(), "{has_offsets}");
+            }
+            let read_at = |socket: &mut Socket, vectors: &mut Vectors, at| {
+                read((socket, vectors), at, &[scratch.bytes()])
+            };
+            assert_eq!(read_at(&mut socket, &mut vectors, 0), Read::Bytes(1));
+            assert_eq!(read_at(&mut socket, &mut vectors, 1), Read::End);
+            socket.acknowledge(1);
+            assert!(socket.has_hung_up(), "nothing is left: {has_offsets}");
         }
     }
 

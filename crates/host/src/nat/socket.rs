@@ -367,6 +367,10 @@ impl Socket {
 
     /// Whether the other end has hung up, and there is nothing to read.
     pub(crate) fn has_hung_up(&mut self) -> bool {
+        // Behind what was peeked before there may be the end, and in front of that data.
+        if self.peek_from(self.acknowledged).is_err() {
+            return false;
+        }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let Ok((_, len)) = recv(&self.fd, &mut [0; 1], flags) else { return false };
         // The kernel has moved the place where it peeks.
