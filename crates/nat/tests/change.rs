@@ -34,6 +34,24 @@ fn a_change_of_host_or_mtu_ends_no_flow() {
     assert_eq!(lab.nat.flows_of(GUEST), 1);
 }
 
+/// The guest sees who comes from the host's loopback as the gateway.
+#[test]
+fn what_came_from_outside_does_not_go_to_the_loopback() {
+    let mut lab = Lab::scripted();
+    let gateway = std::net::IpAddr::from([10, 0, 2, 2]);
+    assert!(lab.nat.set_plan(&Plan { host: Some(gateway), ..plan() }));
+    lab::lease(&mut lab);
+    let (from, mut actions) =
+        (std::net::SocketAddr::from(([127, 0, 0, 1], 50_000)), Actions::new());
+    let at = std::net::SocketAddr::from(([127, 0, 0, 1], 5353));
+    let client = ringway_nat::Client { from, at };
+    assert!(lab.nat.accept(GUEST, (80, from, 1), lab.now, &mut actions).is_some());
+    assert!(lab.nat.accept_datagram(GUEST, (53, client), lab.now, &mut actions).is_some());
+    assert_eq!(lab.nat.flows_to(gateway), []);
+    lab.send(&packet([10, 0, 2, 2], 17, &udp(4000, 7, b"x")));
+    assert_eq!(lab.nat.flows_to(gateway).len(), 1);
+}
+
 /// Options of an advertisement that name networks: the network, its flags, and for how long it is
 /// valid and preferred.
 fn prefixes(frame: &[u8]) -> Vec<(Vec<u8>, u8, u32, u32)> {

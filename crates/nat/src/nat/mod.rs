@@ -25,7 +25,7 @@ use crate::datagrams::Datagrams;
 use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, low_word};
 use crate::services::Services;
 use crate::socket::Close;
-use crate::table::{FlowId, Guest, Limits, Rate, Table};
+use crate::table::{Entry, FlowId, Guest, Limits, Rate, Table};
 use crate::tcp::{Phase, Tcp, Todo};
 use guests::GuestState;
 
@@ -53,6 +53,16 @@ const TCP_HEADER_LEN: usize = 20;
 enum State {
     Tcp(Tcp),
     Datagrams(Datagrams),
+}
+
+impl State {
+    /// Whether a client of the host began it, by a socket that listens.
+    fn is_from_outside(&self) -> bool {
+        match self {
+            Self::Tcp(tcp) => tcp.is_from_outside(),
+            Self::Datagrams(datagrams) => datagrams.client.is_some(),
+        }
+    }
 }
 
 /// A router for the guests of a switch.
@@ -134,11 +144,13 @@ impl Nat {
         self.services.retire(before.prefix6);
     }
 
-    /// The flows to that address.
+    /// The flows to that address that guests began: clients from outside may be shown as it.
     pub fn flows_to(&self, to: IpAddr) -> Vec<FlowId> {
         let all = (0..self.limits.guests).map(Guest);
         let flows = all.flat_map(|guest| self.table.of_guest(guest));
-        flows.filter(|(_, entry)| entry.key.to.ip() == to).map(|(id, _)| id).collect()
+        let goes_there =
+            |entry: &Entry<State>| entry.key.to.ip() == to && !entry.state.is_from_outside();
+        flows.filter(|(_, entry)| goes_there(entry)).map(|(id, _)| id).collect()
     }
 
     /// Ends a flow.

@@ -79,6 +79,8 @@ pub(crate) struct Tcp {
     phase: Phase,
     /// When the phase ends by itself, if it is not `Answered` or `Open`.
     until: Nanos,
+    /// It began with a socket's connection.
+    is_from_outside: bool,
 
     // To the guest.
     isn: Seq,
@@ -143,6 +145,7 @@ impl Tcp {
         Self {
             phase: Phase::Connecting,
             until: now.plus(CONNECT_NS),
+            is_from_outside: false,
             isn,
             una: isn,
             next: isn,
@@ -189,6 +192,7 @@ impl Tcp {
         let options = SynOptions { mss, scale: Some(0) };
         let mut tcp = Self::new(&segment, options, isn, now);
         (tcp.phase, tcp.is_syn_due) = (Phase::Accepted, true);
+        tcp.is_from_outside = true;
         (tcp.expected, tcp.edge) = (Seq(0), Seq(0));
         tcp.set_room(room);
         tcp.rearm(now);
@@ -222,6 +226,11 @@ impl Tcp {
     /// Whether its client has gone before the guest has answered.
     pub fn is_abandoned(&self) -> bool {
         self.is_abandoned
+    }
+
+    /// Whether a client of the host began it.
+    pub fn is_from_outside(&self) -> bool {
+        self.is_from_outside
     }
 
     pub fn phase(&self) -> Phase {
