@@ -4,7 +4,7 @@ mod lab;
 
 use std::net::SocketAddr;
 
-use lab::packets::dhcp;
+use lab::packets::{dhcp, packet, tcp};
 use lab::{GUEST, Lab};
 use ringway_nat::{Actions, Client, Close};
 use smoltcp::iface::SocketHandle;
@@ -193,4 +193,31 @@ fn a_client_that_hangs_up_before_the_guest_has_answered_is_over() {
     lab.host.accepted(new.expect("a flow"), CLIENT.into());
     steps(&mut lab, 1100);
     assert_eq!(lab.nat.flows_of(GUEST), 11);
+}
+
+/// It has ended its half, and waits for what the guest has to say.
+#[test]
+fn a_client_that_has_hung_up_is_waited_for_once_the_guest_has_answered() {
+    let mut lab = leased(1);
+    accept(&mut lab, CLIENT.into());
+    lab.host.one().ends = true;
+    lab.interface.update_ip_addrs(|addresses| addresses.clear());
+    steps(&mut lab, 20);
+    let syn = lab.seen.iter().find(|frame| frame[23] == 6).expect("a SYN");
+    let isn = u32::from_be_bytes([syn[38], syn[39], syn[40], syn[41]]);
+    let segment =
+        |ack: u32, flags| packet(CLIENT.0, 6, &tcp((80, CLIENT.1), (7, ack), flags, &[&[]; 2]));
+    lab.send(&segment(isn + 1, 18));
+    // It says nothing of the FIN for a while.
+    steps(&mut lab, 1500);
+    assert_eq!(lab.host.one().closed, None);
+    let fins = lab.seen.iter().filter(|frame| frame[23] == 6 && frame[47] & 1 == 1).count();
+    assert!(fins > 1, "the FIN comes again: {fins}");
+    // Others that come take no place of it.
+    for port in 0..1023 {
+        accept(&mut lab, (CLIENT.0, 1000 + port).into());
+    }
+    let mut actions = Actions::new();
+    assert_eq!(lab.nat.accept(GUEST, (80, LOOPBACK.into(), 1), lab.now, &mut actions), None);
+    assert!(actions.is_empty());
 }

@@ -225,7 +225,7 @@ impl Tcp {
 
     /// Whether its client has gone before the guest has answered.
     pub fn is_abandoned(&self) -> bool {
-        self.is_abandoned
+        self.is_abandoned && self.phase == Phase::Accepted
     }
 
     /// Whether a client of the host began it.

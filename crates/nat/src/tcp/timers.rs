@@ -77,7 +77,7 @@ impl Tcp {
         self.retransmit_at = None;
         self.tries += 1;
         self.is_syn_due = true;
-        if self.tries > SYN_TRIES_MAX || self.is_abandoned {
+        if self.tries > SYN_TRIES_MAX || self.is_abandoned() {
             todo.close = self.close(Close::Reset, Phase::Gone, now);
         }
     }
