@@ -13,8 +13,8 @@ const ACTIONS_MAX: usize = 8;
 pub enum Target {
     /// To that address.
     Address(SocketAddr),
-    /// To the host's resolver.
-    Resolver,
+    /// To the host's resolver that this guest asks first.
+    Resolver(Guest),
     /// To that address, which is the host's loopback: guests may go there.
     Loopback(SocketAddr),
 }

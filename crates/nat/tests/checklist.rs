@@ -486,7 +486,7 @@ fn questions_beyond_the_bound_take_the_guests_oldest_question() {
         lab.send(&packet(to, 17, &udp(5000 + port, 53, &question)));
     }
     assert_eq!(lab.nat.flows_of(GUEST), 256 + 1, "and what is no question stays");
-    let mut of_resolver = lab.host.fakes.values().filter(|it| it.to == Target::Resolver);
+    let mut of_resolver = lab.host.fakes.values().filter(|it| it.to == Target::Resolver(GUEST));
     assert!(of_resolver.next().is_some_and(|oldest| oldest.closed.is_some()));
     assert_eq!(of_resolver.filter(|it| it.closed.is_some()).count(), 43);
 }

@@ -94,7 +94,7 @@ fn places_that_guests_must_not_reach_are_prohibited() {
     let mut lab = Lab::new(1);
     connect(&mut lab, IpAddress::v4(10, 0, 2, 3), 53);
     steps(&mut lab, 50);
-    assert_eq!(lab.host.one().to, Target::Resolver);
+    assert_eq!(lab.host.one().to, Target::Resolver(GUEST));
 }
 
 #[test]

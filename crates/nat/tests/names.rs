@@ -78,7 +78,7 @@ fn only_questions_for_guests_are_answered_here() {
     assert!(lab.host.fakes.is_empty());
     lab.send(&ask4(&question(&["example", "org"], 1)));
     lab.step();
-    assert_eq!(lab.host.one().to, Target::Resolver);
+    assert_eq!(lab.host.one().to, Target::Resolver(GUEST));
 }
 
 /// The station behind a port is another one since, and then the port is gone.

@@ -1,7 +1,7 @@
 //! Questions for names: they go to one of the host's resolvers, and to the next one by themselves
 //! where that is silent, is not there, or says that it does not answer.
 
-use ringway_nat::{Failure, FlowId, Problem, Protocol};
+use ringway_nat::{Failure, FlowId, Guest, Problem, Protocol};
 use ringway_net::Nanos;
 use ringway_virtq::SharedSlice;
 
@@ -13,14 +13,14 @@ use crate::nat::sockets::Sockets;
 const LATE_MAX: usize = 64;
 
 impl Sockets {
-    /// Goes to the resolver that is asked first, or to the next one that is not out of reach.
+    /// Goes to the resolver that the guest asks first, or to the next one that is not out of reach.
     pub(crate) fn open_to_resolver(
         &mut self,
-        flow: FlowId,
+        (flow, guest): (FlowId, Guest),
         protocol: Protocol,
         now: Nanos,
     ) -> Result<Socket, Failure> {
-        let mut question = self.resolvers.question(now);
+        let mut question = self.resolvers.question(guest, now);
         loop {
             let none = Failure::Unreachable(Problem::PortUnreachable);
             let to = self.resolvers.place(&question).ok_or(none)?;
@@ -74,8 +74,8 @@ impl Sockets {
         }
     }
 
-    /// Resolvers that have been silent for too long are asked after the others, and the next one is
-    /// asked instead.
+    /// Resolvers that have been silent for too long are asked after the others by the same guest,
+    /// and the next one is asked instead.
     pub(crate) fn ask_others(&mut self, now: Nanos) {
         for _ in 0..LATE_MAX {
             let Some((at, flow)) = self.asked.front().copied().filter(|(at, _)| *at <= now) else {
@@ -162,13 +162,14 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
     const FLOW: FlowId = FlowId::from_u64(0);
+    const GUEST: Guest = Guest(1);
 
     fn asking(resolvers: &[SocketAddr]) -> Sockets {
         let mut sockets = Sockets::new(4, 4, Skipped::new(true)).unwrap();
         sockets.resolvers.set(resolvers);
         let mut news = News::new();
-        let open =
-            Action::Open { flow: FLOW, protocol: Protocol::Udp, to: Target::Resolver, port: None };
+        let (flow, protocol, to) = (FLOW, Protocol::Udp, Target::Resolver(GUEST));
+        let open = Action::Open { flow, protocol, to, port: None };
         sockets.carry_out(open, None, Nanos(0), &mut news);
         assert_eq!(news, []);
         let scratch = Scratch::new(12);
@@ -212,8 +213,10 @@ mod tests {
         let mut got = [0; 64];
         assert_eq!(other.recv(&mut got).unwrap(), 12, "it is asked by itself");
         assert_eq!(sockets.count(), 1);
-        let first_now = sockets.resolvers.question(Nanos(0));
-        assert_eq!(sockets.resolvers.place(&first_now), Some(OUT_OF_REACH.into()), "remembered");
+        let first_now =
+            |guest| sockets.resolvers.place(&sockets.resolvers.question(guest, Nanos(0)));
+        assert_eq!(first_now(GUEST), Some(OUT_OF_REACH.into()), "remembered");
+        assert_eq!(first_now(Guest(2)), Some(first_at), "perhaps it is this guest's question");
         sockets.ask_others(Nanos(9 * SECOND_NS));
         assert_eq!(asked(&mut sockets), second, "all were tried");
     }

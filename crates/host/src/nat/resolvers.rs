@@ -3,12 +3,14 @@
 //! Limits: of one socket [`MESSAGES_MAX`] questions are remembered that were not answered, of
 //! [`MESSAGE_LEN_MAX`] bytes each; others are asked again only when the guest does.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use ringway_nat::Guest;
 use ringway_net::Nanos;
 
-/// After so long without an answer the next resolver is asked, and is the first one from then on;
-/// in nanoseconds.
+/// After so long without an answer the next resolver is asked, and is the guest's first one from
+/// then on; in nanoseconds.
 pub(crate) const SILENT_NS: u64 = 2_000_000_000;
 
 const MESSAGES_MAX: usize = 4;
@@ -27,13 +29,15 @@ const NOT_MY_ANSWERS: [u8; 3] = [2, 4, 5];
 #[derive(Debug, Default)]
 pub(crate) struct Resolvers {
     list: Vec<SocketAddr>,
-    /// The resolver that is asked first.
-    at: usize,
+    /// The resolver that a guest asks first, if it is not the first one: a guest may ask what a
+    /// resolver does not answer, which is no reason for the others.
+    first: BTreeMap<Guest, usize>,
 }
 
 /// A question of a socket to a resolver.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
+    guest: Guest,
     /// The resolver it goes to, and how many were tried since the guest has asked.
     at: usize,
     tried: usize,
@@ -47,7 +51,7 @@ pub(crate) struct Question {
 impl Resolvers {
     pub(crate) fn set(&mut self, list: &[SocketAddr]) {
         if self.list != list {
-            (self.list, self.at) = (list.to_vec(), 0);
+            (self.list, self.first) = (list.to_vec(), BTreeMap::new());
         }
     }
 
@@ -56,10 +60,10 @@ impl Resolvers {
         self.list.get(question.at).copied()
     }
 
-    /// A question goes to the one that is asked first.
-    pub(crate) fn question(&self, now: Nanos) -> Question {
-        let (at, messages) = (self.at, Vec::new());
-        Question { at, tried: 1, asked: now, messages, is_watched: false }
+    /// A question goes to the one that its guest asks first.
+    pub(crate) fn question(&self, guest: Guest, now: Nanos) -> Question {
+        let (at, messages) = (self.first_of(guest), Vec::new());
+        Question { guest, at, tried: 1, asked: now, messages, is_watched: false }
     }
 
     /// The question goes to the next one now; `false`: all were tried.
@@ -72,10 +76,14 @@ impl Resolvers {
         true
     }
 
-    /// It cannot be reached, or is silent: others are asked before it from now on.
+    fn first_of(&self, guest: Guest) -> usize {
+        self.first.get(&guest).copied().unwrap_or(0)
+    }
+
+    /// It cannot be reached, or is silent: that guest asks others before it from now on.
     pub(crate) fn failed(&mut self, question: &Question) {
-        if question.at == self.at && !self.list.is_empty() {
-            self.at = (self.at + 1) % self.list.len();
+        if question.at == self.first_of(question.guest) && !self.list.is_empty() {
+            self.first.insert(question.guest, (question.at + 1) % self.list.len());
         }
     }
 }
@@ -112,6 +120,8 @@ impl Question {
 mod tests {
     use super::*;
 
+    const GUEST: Guest = Guest(1);
+
     fn resolvers() -> Resolvers {
         let mut all = Resolvers::default();
         all.set(&[([10, 0, 0, 1], 53).into(), ([10, 0, 0, 2], 53).into()]);
@@ -122,26 +132,28 @@ mod tests {
     fn each_is_tried_once_for_a_question_and_the_one_that_failed_last_from_then_on() {
         let mut all = resolvers();
         let [one, two] = [all.list[0], all.list[1]];
-        let mut question = all.question(Nanos(0));
+        let mut question = all.question(GUEST, Nanos(0));
         assert_eq!(all.place(&question), Some(one));
         assert!(all.move_on(&mut question, Nanos(1)));
         assert_eq!(all.place(&question), Some(two));
         assert!(!all.move_on(&mut question, Nanos(2)), "all were tried");
-        let late = all.question(Nanos(9));
+        let late = all.question(GUEST, Nanos(9));
         all.failed(&late);
         all.failed(&late);
-        assert_eq!(all.place(&all.question(Nanos(9))), Some(two), "once for each");
+        assert_eq!(all.place(&all.question(GUEST, Nanos(9))), Some(two), "once for each");
+        let other = all.question(Guest(2), Nanos(9));
+        assert_eq!(all.place(&other), Some(one), "another guest has heard no silence");
         question.ask(vec![0; 12], Nanos(9));
         assert!(all.move_on(&mut question, Nanos(10)), "the guest asks again");
         all.set(&[one]);
-        assert_eq!(all.place(&all.question(Nanos(0))), Some(one));
+        assert_eq!(all.place(&all.question(GUEST, Nanos(0))), Some(one));
         all.set(&[]);
-        assert_eq!(all.place(&all.question(Nanos(0))), None);
+        assert_eq!(all.place(&all.question(GUEST, Nanos(0))), None);
     }
 
     #[test]
     fn answers_are_known_by_their_number_and_refusals_by_their_code() {
-        let mut question = resolvers().question(Nanos(0));
+        let mut question = resolvers().question(GUEST, Nanos(0));
         let ask = |number: u8| [&[number, number, 1, 0][..], &[0; 8]].concat();
         let answer =
             |number: u8, code: u8| [&[number, number, 0x81, 0x80 | code][..], &[0; 8]].concat();

@@ -269,7 +269,7 @@ impl Sockets {
                 self.open_datagrams(flow, (protocol, to), port)
             }
             Target::Address(to) | Target::Loopback(to) => self.open_to(flow, protocol, to),
-            Target::Resolver => self.open_to_resolver(flow, protocol, now),
+            Target::Resolver(guest) => self.open_to_resolver((flow, guest), protocol, now),
         };
         match opened {
             Ok(mut socket) => {

@@ -185,7 +185,7 @@ impl Nat {
     pub(super) fn way(&self, key: &FlowKey) -> Option<Target> {
         let plan = self.plan();
         if is_at(&self.resolver(), key.to) && key.protocol != Protocol::Echo {
-            return Some(Target::Resolver);
+            return Some(Target::Resolver(key.guest));
         }
         if plan.host == Some(key.to.ip()) && key.protocol != Protocol::Echo {
             let loopback = match key.to {
