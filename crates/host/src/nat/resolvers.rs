@@ -103,15 +103,17 @@ impl Question {
         self.asked.plus(SILENT_NS)
     }
 
-    /// Whether that message is none of an answer: the next resolver may know more. If it is one,
-    /// what it answers is not asked any more.
+    /// Whether that message is none of an answer to what is remembered: the next resolver may know
+    /// more. Otherwise the guest gets it, and what it answers is not asked any more.
     pub(crate) fn is_no_answer(&mut self, message: &[u8]) -> bool {
         let code = message.get(CODE_AT).map_or(0, |byte| byte & CODE);
         let is_answer = message.get(FLAGS_AT).is_some_and(|byte| byte & IS_ANSWER != 0);
-        if is_answer && NOT_MY_ANSWERS.contains(&code) {
+        let number = message.get(..FLAGS_AT);
+        let is_known = self.messages.iter().any(|asked| asked.get(..FLAGS_AT) == number);
+        if is_answer && is_known && NOT_MY_ANSWERS.contains(&code) {
             return true;
         }
-        self.messages.retain(|asked| asked.get(..FLAGS_AT) != message.get(..FLAGS_AT));
+        self.messages.retain(|asked| asked.get(..FLAGS_AT) != number);
         false
     }
 }
@@ -165,6 +167,8 @@ mod tests {
         assert_eq!(question.messages.len(), MESSAGES_MAX);
         for code in [2, 4, 5] {
             assert!(question.is_no_answer(&answer(1, code)));
+            let is_moved = question.is_no_answer(&answer(5, code));
+            assert!(!is_moved, "it cannot be asked again: its guest hears that");
         }
         assert_eq!(question.messages.len(), MESSAGES_MAX);
         // No such name, and one that was cut.
