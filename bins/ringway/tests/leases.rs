@@ -140,3 +140,22 @@ fn a_change_of_host_or_mtu_takes_no_lease_away() {
     ringway.told(&["port", "set", "net", "range=10.0.9.0/24"]);
     assert_eq!(leased(&ringway), []);
 }
+
+/// The next port may get the number of one that was removed.
+#[test]
+fn a_port_that_is_added_has_no_stations_of_one_that_was_removed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock", "--port", "net=nat:"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let guest = Guest::new(directory.path(), "a", &options(1));
+    assert_eq!(leased(&ringway).len(), 1);
+    // Until the supervisor knows of it.
+    std::thread::sleep(Duration::from_millis(400));
+    drop(guest);
+    ringway.told(&["port", "remove", "a"]);
+    ringway.told(&["port", "add", "b=vm:b.sock"]);
+    kill_process(ringway.data_plane(), Signal::KILL).expect("it runs");
+    let guest = Guest::new(directory.path(), "b", &options(2));
+    assert_eq!(guest.address(), [10, 0, 2, 15]);
+    assert_eq!(leased(&ringway), [("b".to_owned(), "10.0.2.15".to_owned())]);
+}

@@ -316,8 +316,9 @@ impl Supervisor {
             return self.drop_link(id, None);
         }
         if let Some(port) = self.ports.remove(&id) {
-            // Another port that gets its number has done nothing yet.
+            // Another port that gets its number has done nothing yet, and has no stations.
             self.restarts.release(id.0);
+            self.forget_stations(id);
             self.close_port(&port);
         }
     }

@@ -79,6 +79,15 @@ impl Supervisor {
         }
     }
 
+    /// That port is gone, with what routers know of the stations behind it.
+    pub(super) fn forget_stations(&mut self, gone: PortId) {
+        for stations in self.ports.values_mut().map(|port| &mut port.stations) {
+            let before = stations.list.len();
+            stations.list.retain(|known| known.port != gone.0);
+            stations.is_new |= stations.list.len() != before;
+        }
+    }
+
     /// A data plane goes on with what is known, unless it is too old to hear of that.
     pub(super) fn tell_of_stations(&self, plane: &mut Plane) {
         if plane.speaks < NEWER {
