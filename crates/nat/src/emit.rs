@@ -41,6 +41,8 @@ pub(crate) enum Content {
 pub struct Emit {
     /// Its flow.
     pub flow: FlowId,
+    /// The flow whose turn it is; what is read for it may be another one's.
+    pub(crate) turn: FlowId,
     /// What is read from the flow's socket; `None`: the head is all.
     pub source: Option<Source>,
     pub(crate) content: Content,
@@ -102,8 +104,17 @@ impl Emit {
     fn new(flow: FlowId, key: FlowKey, stations: Stations, content: Content) -> Self {
         let bytes = [0; EMIT_HEAD_LEN_MAX];
         let (segment_len, takes_several) = (None, false);
-        let mut emit =
-            Self { flow, source: None, content, key, segment_len, takes_several, bytes, len: 0 };
+        let mut emit = Self {
+            flow,
+            turn: flow,
+            source: None,
+            content,
+            key,
+            segment_len,
+            takes_several,
+            bytes,
+            len: 0,
+        };
         let ethertype = if key.from.is_ipv4() { TYPE_IPV4 } else { TYPE_IPV6 };
         emit.put(&stations.to.0);
         emit.put(&stations.from.0);

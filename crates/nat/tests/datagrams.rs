@@ -5,7 +5,7 @@ mod lab;
 use lab::packets::{REMOTE, REMOTE_6, packet, packet6, udp};
 use lab::{GUEST, Lab, MAC, plan};
 use proptest::prelude::*;
-use ringway_nat::{Event, Problem, Protocol, Refusal, Target, Verdict};
+use ringway_nat::{Actions, Due, Event, FlowId, Problem, Protocol, Read, Refusal, Target, Verdict};
 use ringway_net::offload::Sum;
 
 #[test]
@@ -46,6 +46,31 @@ fn flows_end_and_the_oldest_makes_room() {
         lab.step();
     }
     assert_eq!(lab.nat.flows_of(GUEST), 0, "after 30 s");
+}
+
+/// What is read for one flow is often another one's, where both have one port outside.
+#[test]
+fn a_port_with_many_datagrams_leaves_other_flows_their_turn() {
+    let mut lab = Lab::scripted();
+    let others = [[198, 51, 100, 7], [198, 51, 100, 8]];
+    for (to, port) in [(others[0], 4000), (others[1], 4000), (REMOTE, 5000)] {
+        lab.send(&packet(to, 17, &udp(port, 7, b"x")));
+    }
+    let flows: Vec<FlowId> = lab.host.fakes.values().map(|fake| fake.flow).collect();
+    lab.tell(flows[0], Event::Readable);
+    lab.tell(flows[2], Event::Readable);
+    let mut turns = Vec::new();
+    for _ in 0..4 {
+        let Some(Due::Flow(mut emit)) = lab.nat.due(GUEST, lab.accepts) else {
+            panic!("one is due")
+        };
+        turns.push(emit.flow);
+        if emit.flow == flows[0] {
+            emit.come_from(flows[1], (others[1], 7).into());
+        }
+        lab.nat.emitted(&emit, Read::Bytes(1), lab.now, &mut Actions::new());
+    }
+    assert_eq!(turns, [flows[0], flows[2], flows[0], flows[2]]);
 }
 
 #[test]

@@ -69,8 +69,14 @@ impl Nat {
 
     /// The flow's frame is in the guest's memory, or there is none, as `read` tells.
     pub fn emitted(&mut self, emit: &Emit, read: Read, now: Nanos, actions: &mut Actions) {
+        self.note_emitted(emit, read, now, actions);
+        if self.table.first_ready(emit.guest()) == Some(emit.turn) {
+            self.table.rotate_ready(emit.guest());
+        }
+    }
+
+    fn note_emitted(&mut self, emit: &Emit, read: Read, now: Nanos, actions: &mut Actions) {
         let Some(entry) = self.table.entry_mut(emit.flow) else { return };
-        let guest = entry.key.guest;
         match (&mut entry.state, emit.content) {
             (State::Tcp(tcp), Content::Segment(outgoing)) => {
                 let todo = tcp.emitted(outgoing, read, now);
@@ -87,9 +93,6 @@ impl Nat {
                 Read::Empty | Read::End => datagrams.is_readable = false,
             },
             _ => {}
-        }
-        if self.table.first_ready(guest) == Some(emit.flow) {
-            self.table.rotate_ready(guest);
         }
     }
 
