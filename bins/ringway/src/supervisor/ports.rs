@@ -334,6 +334,7 @@ impl Supervisor {
         from_file: Option<PortSpec>,
         mut asked: Asked,
     ) -> anyhow::Result<()> {
+        self.choose_network(&spec);
         let told = spec_text::port(&spec, None, &self.identity)?;
         self.added.is_changed = true;
         let port = self.ports.get_mut(&id).context("the port is gone")?;

@@ -166,6 +166,7 @@ impl Supervisor {
         if let Some(network) = network {
             self.identity.choose_network(&port.spec.name, network);
         }
+        self.choose_network(&port.spec);
         port.stations = Stations::of_record(&record.stations);
         if let Some(tap) = &record.tap {
             port.tap = TapState::resume(tap, fds)?;
