@@ -8,7 +8,10 @@ use ringway_supervisor::wire::BadMessage;
 
 /// Those that no message has named yet.
 #[derive(Debug, Default)]
-pub(super) struct Given(BTreeMap<u32, OwnedFd>);
+pub(super) struct Given {
+    fds: BTreeMap<u32, OwnedFd>,
+    is_told: bool,
+}
 
 impl Given {
     /// The supervisor says that there are these. A number that is none is missed when it is named.
@@ -17,7 +20,14 @@ impl Given {
             let fd = ringway_host::take_inherited_fd(i32::try_from(*number).ok()?)?;
             Some((*number, fd))
         };
-        self.0.extend(numbers.iter().filter_map(inherited));
+        self.is_told = true;
+        self.fds.extend(numbers.iter().filter_map(inherited));
+    }
+
+    /// Whether the supervisor has told of some, or that there are none: one that does not is older,
+    /// and knows nothing of stations.
+    pub(super) fn is_told(&self) -> bool {
+        self.is_told
     }
 
     /// Those of one message.
@@ -26,7 +36,7 @@ impl Given {
     /// One is not there.
     pub(super) fn take(&mut self, numbers: &[u32]) -> Result<Vec<OwnedFd>, BadMessage> {
         let came: Vec<OwnedFd> =
-            numbers.iter().filter_map(|number| self.0.remove(number)).collect();
+            numbers.iter().filter_map(|number| self.fds.remove(number)).collect();
         match came.len() {
             len if len == numbers.len() => Ok(came),
             came => Err(BadMessage::Fds { came }),
@@ -35,7 +45,7 @@ impl Given {
 
     /// The others were a front-end's that had gone by then. To close them can take long.
     pub(super) fn close(&mut self) {
-        let rest = std::mem::take(&mut self.0);
+        let rest = std::mem::take(&mut self.fds);
         if !rest.is_empty()
             && let Ok(closer) = DeferredDrop::start()
         {

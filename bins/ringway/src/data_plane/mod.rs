@@ -218,6 +218,7 @@ impl DataPlane {
                     worker,
                     channel,
                     torn,
+                    station_news: stations::StationNews::new(given.is_told()),
                     given,
                     replay: Some(Replay::default()),
                     is_frozen: false,
@@ -228,7 +229,6 @@ impl DataPlane {
                     replayed: 0,
                     notes: Notes::default(),
                     told_ips: seen_ips::Told::default(),
-                    station_news: stations::StationNews::default(),
                 })
             }
             Err(why) => Err((channel, why)),

@@ -2,7 +2,7 @@
 //! the next one.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use ringway_host::{Command, NatCommand};
@@ -11,26 +11,36 @@ use ringway_net::MacAddress;
 use ringway_supervisor::wire::{KNOWN_STATIONS_MAX, KnownStation, List, ToSupervisor};
 use ringway_switch::PortId;
 
-use super::DataPlane;
 use super::questions::ANSWER_MAX;
+use super::{DataPlane, Port};
+use crate::config::PortKind;
 
 /// As often as this at most: a guest cannot keep the supervisor busy.
 const SOONEST: Duration = Duration::from_millis(100);
 
 /// Routers of which something is to be told, and when; and when something was told last.
-#[derive(Default)]
 pub(super) struct StationNews {
+    /// The supervisor knows of stations.
+    is_known: bool,
     due: BTreeMap<PortId, Instant>,
     last: Option<Instant>,
 }
 
 impl StationNews {
+    /// `is_known`: the supervisor knows of stations.
+    pub(super) fn new(is_known: bool) -> Self {
+        Self { is_known, due: BTreeMap::new(), last: None }
+    }
+
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.values().copied().min()
     }
 
     /// A router knows something else than before.
     pub(super) fn note(&mut self, router: PortId) {
+        if !self.is_known {
+            return;
+        }
         let now = Instant::now();
         let at = self.last.map_or(now, |last| now.max(last + SOONEST));
         self.due.entry(router).or_insert(at);
@@ -45,10 +55,14 @@ impl DataPlane {
         due.into_iter().for_each(|router| self.tell_stations(router));
     }
 
-    /// Another process goes on with what is known now.
+    /// Another process goes on with what is known now, also with what no worker has told of yet.
     pub(super) fn tell_all_stations(&mut self) {
-        let routers: Vec<PortId> = self.station_news.due.keys().copied().collect();
-        routers.into_iter().for_each(|router| self.tell_stations(router));
+        let is_router = |port: &Port| port.spec.kind == PortKind::Nat;
+        let routers = self.ports.iter().filter(|(_, port)| is_router(port));
+        let routers: Vec<PortId> = routers.map(|(id, _)| *id).collect();
+        if self.station_news.is_known {
+            routers.into_iter().for_each(|router| self.tell_stations(router));
+        }
     }
 
     fn tell_stations(&mut self, router: PortId) {
@@ -58,7 +72,12 @@ impl DataPlane {
         self.worker
             .send_all(|| Command::Nat(NatCommand::Notes { port: router, done: done.clone() }));
         drop(done);
-        let Ok(mut notes) = notes.recv_timeout(ANSWER_MAX) else { return };
+        let mut notes = match notes.recv_timeout(ANSWER_MAX) {
+            Ok(notes) => notes,
+            // The router is gone.
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => return self.station_news.note(router),
+        };
         notes.truncate(KNOWN_STATIONS_MAX);
         let known = notes.into_iter().map(|note| KnownStation {
             port: note.guest.0,

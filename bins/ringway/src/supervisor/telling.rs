@@ -27,8 +27,10 @@ impl Plane {
             return self.tell(config, vec![]);
         }
         let numbers: Vec<u32> = self.given.keys().map(|number| number.unsigned_abs()).collect();
-        for some in numbers.chunks(GIVEN_MAX) {
-            let fds = List::new(some.to_vec()).unwrap_or_default();
+        // Also if there are none: by that a data plane knows what its supervisor is told.
+        for at in (0..numbers.len().max(1)).step_by(GIVEN_MAX) {
+            let some = numbers[at..].iter().take(GIVEN_MAX).copied();
+            let fds = List::new(some.collect()).unwrap_or_default();
             self.tell(&ToData::Given { fds }, vec![]);
         }
         self.tell(config, vec![]);

@@ -88,8 +88,8 @@ messages! {
     12 Ask { ask: u32, bytes: Bytes<PIECE_LEN_MAX> }
     /// That was all that there is. Answered by `Ready`.
     13 Replayed {}
-    /// File descriptors that it was started with, by their numbers: messages before `Config`. Those
-    /// that no message has named when rings start are closed.
+    /// File descriptors that it was started with, by their numbers: one message before `Config`, or
+    /// more. Those that no message has named when rings start are closed.
     14 Given { fds: List<u32, GIVEN_MAX> }
     /// Several messages, with numbers in the place of descriptors.
     15 Batch { parts: Bytes<PIECE_LEN_MAX> }
@@ -137,7 +137,7 @@ messages! {
     141 Departed { stations: List<Station, STATIONS_MAX> }
     /// These IP addresses are used behind this port, as far as was seen.
     142 SeenIps { port: u16, ips: List<SeenIp, SEEN_IPS_MAX> }
-    /// The stations that this router knows.
+    /// The stations that this router knows; only to a supervisor that has sent `Given`.
     143 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
     /// All workers have answered.
     144 GoesOn {}
