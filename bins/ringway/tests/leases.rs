@@ -7,6 +7,7 @@ mod nat_guest;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use common::{LIMIT, Ringway, wait_for};
@@ -158,4 +159,33 @@ fn a_port_that_is_added_has_no_stations_of_one_that_was_removed() {
     let guest = Guest::new(directory.path(), "b", &options(2));
     assert_eq!(guest.address(), [10, 0, 2, 15]);
     assert_eq!(leased(&ringway), [("b".to_owned(), "10.0.2.15".to_owned())]);
+}
+
+/// What cannot be written is said once, and written as soon as it can be.
+#[test]
+fn leases_that_could_not_be_written_are_written_later() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path().join("state");
+    std::fs::write(&state, "").expect("room");
+    let mut command = Command::new("sh");
+    let line = format!(
+        "STATE_DIRECTORY={} exec {} \"$@\"",
+        state.display(),
+        env!("CARGO_BIN_EXE_ringway")
+    );
+    command.args(["-c", &line, "sh"]);
+    let ports = ["--port", "a=vm:a.sock", "--port", "net=nat:"];
+    let ringway = Ringway::run_by(command, directory.path(), &ports);
+    let _guest = Guest::new(directory.path(), "a", &options(1));
+    let warned = || ringway.log().matches("leases do not outlive this ringway").count();
+    wait_for("a warning", || (warned() > 0).then_some(()));
+    // It is tried again meanwhile.
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(warned(), 1);
+    std::fs::remove_file(&state).expect("ours");
+    std::fs::create_dir(&state).expect("room");
+    let is_of_routers = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with("routers-"))
+    };
+    wait_for("the file", || std::fs::read_dir(&state).ok()?.any(is_of_routers).then_some(()));
 }

@@ -155,6 +155,7 @@ pub struct Supervisor {
     /// This machine's resolvers, when they were looked at last.
     resolvers: crate::resolvers::Listed,
     looked_around: Instant,
+    station_file: stations::StationFile,
     departed: Departed,
     neighbours: Neighbours,
     added: AddedPorts,
@@ -262,6 +263,7 @@ impl Supervisor {
             counts: planes::Counts::default(),
             resolvers: crate::resolvers::at_start(),
             looked_around: Instant::now(),
+            station_file: stations::StationFile::default(),
             departed: Departed::new(),
             neighbours: Neighbours::new(),
             added: AddedPorts::of_environment(),
@@ -304,7 +306,6 @@ impl Supervisor {
             self.answer_reload();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
-                self.write_stations();
                 return Ok(Ending::Stop);
             }
             if self.is_over() {

@@ -142,7 +142,7 @@ impl Supervisor {
             return;
         }
         self.looked_around = Instant::now();
-        self.write_stations();
+        self.write_stations(false);
         self.warn_of_overlaps();
         let now = resolvers::of_this_machine();
         let before = std::mem::replace(&mut self.resolvers, now.clone());

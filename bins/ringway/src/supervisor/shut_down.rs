@@ -40,6 +40,7 @@ impl Supervisor {
             self.drop_link(id, None);
         }
         self.take_neighbours_along();
+        self.write_stations(true);
         self.planes.finish(LAST_WAIT);
     }
 

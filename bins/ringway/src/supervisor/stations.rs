@@ -3,9 +3,12 @@
 //! The file is JSON, in the [state directory](state_file). Each ringway has its own, named after
 //! where it takes orders.
 
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use ringway_net::MacAddress;
 use ringway_supervisor::wire::{KNOWN_STATIONS_MAX, KnownStation, List, ToData};
@@ -21,14 +24,51 @@ use crate::config::PortKind;
 /// Longest file that is read, in bytes.
 const FILE_LEN_MAX: u64 = 4 << 20;
 
-/// The stations that a router knows, and whether the file has them.
+/// How often it is written for addresses that are only used: guests use another one as often as
+/// they like.
+const WRITE_EVERY: Duration = Duration::from_secs(60);
+
+/// The stations that a router knows.
 #[derive(Debug, Default)]
 pub(super) struct Stations {
     pub(super) list: Vec<KnownStation>,
-    is_new: bool,
+    news: News,
+}
+
+/// What the file does not have of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum News {
+    #[default]
+    None,
+    /// Some that have no lease.
+    Used,
+    Leases,
+}
+
+/// When the file was written last, and whether it was said that it cannot be.
+#[derive(Debug, Default)]
+pub(super) struct StationFile {
+    written: Option<Instant>,
+    is_told: bool,
+}
+
+impl StationFile {
+    fn is_due(&self, news: News, now: Instant) -> bool {
+        let rests = self.written.is_some_and(|at| now < at + WRITE_EVERY);
+        news == News::Leases || news == News::Used && !rests
+    }
 }
 
 impl Stations {
+    fn follow(&mut self, list: Vec<KnownStation>) {
+        let leased = |list: &[KnownStation]| -> Vec<KnownStation> {
+            list.iter().filter(|it| it.is_leased).cloned().collect()
+        };
+        let has_leased = leased(&list) != leased(&self.list);
+        self.news = self.news.max(if has_leased { News::Leases } else { News::Used });
+        self.list = list;
+    }
+
     /// Those that another supervisor has written down: port, MAC address, address, with a lease.
     pub(super) fn of_record(record: &[Recorded]) -> Self {
         let known = |&(port, address, ip, is_leased): &Recorded| KnownStation {
@@ -37,7 +77,10 @@ impl Stations {
             ip,
             is_leased,
         };
-        Self { list: record.iter().map(known).collect(), is_new: false }
+        let list: Vec<KnownStation> = record.iter().map(known).collect();
+        // Perhaps it had not written them into the file.
+        let news = if list.is_empty() { News::None } else { News::Leases };
+        Self { list, news }
     }
 
     pub(super) fn record(&self) -> Vec<Recorded> {
@@ -75,16 +118,17 @@ impl Supervisor {
     /// A router knows something else of its stations.
     pub(super) fn know(&mut self, router: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX>) {
         if let Some(port) = self.ports.get_mut(&PortId(router)) {
-            port.stations = Stations { list: stations.into_inner(), is_new: true };
+            port.stations.follow(stations.into_inner());
         }
     }
 
     /// That port is gone, with what routers know of the stations behind it.
     pub(super) fn forget_stations(&mut self, gone: PortId) {
         for stations in self.ports.values_mut().map(|port| &mut port.stations) {
-            let before = stations.list.len();
-            stations.list.retain(|known| known.port != gone.0);
-            stations.is_new |= stations.list.len() != before;
+            if stations.list.iter().any(|known| known.port == gone.0) {
+                stations.list.retain(|known| known.port != gone.0);
+                stations.news = News::Leases;
+            }
         }
     }
 
@@ -101,15 +145,16 @@ impl Supervisor {
 
     /// Reads what the ringway before has left.
     pub(super) fn recall_stations(&mut self) {
-        let Some(text) = self.file_of_stations().and_then(|path| {
-            let is_short = fs::metadata(&path).is_ok_and(|file| file.len() <= FILE_LEN_MAX);
-            is_short.then(|| fs::read(path).ok()).flatten()
-        }) else {
-            return;
-        };
-        let known = serde_json::from_slice::<Known>(&text).ok();
-        let Some(known) = known.filter(|known| known.version == VERSION) else {
-            return tracing::warn!("what was known of routers' stations cannot be read");
+        let Some(path) = self.file_of_stations() else { return };
+        let known = match read(&path) {
+            Ok(known) => known,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return,
+            Err(why) => {
+                let path = path.display();
+                return tracing::warn!(
+                    "leases of the ringway before cannot be read: {path}: {why}"
+                );
+            }
         };
         for router in known.routers {
             let known = router.stations.iter().filter_map(|it| self.recalled(it));
@@ -119,7 +164,7 @@ impl Supervisor {
                 && port.spec.kind == PortKind::Nat
                 && port.stations.list.is_empty()
             {
-                port.stations = Stations { list, is_new: false };
+                port.stations = Stations { list, news: News::None };
             }
         }
     }
@@ -135,15 +180,33 @@ impl Supervisor {
         self.ports.iter().find(|(_, port)| port.spec.name == name).map(|(id, _)| *id)
     }
 
-    /// Writes down what is new.
-    pub(super) fn write_stations(&mut self) {
-        if !self.ports.values().any(|port| port.stations.is_new) {
+    /// Writes down what is new, if it is time; at the end it is.
+    pub(super) fn write_stations(&mut self, is_last: bool) {
+        let now = Instant::now();
+        let news = self.ports.values().map(|port| port.stations.news).max().unwrap_or_default();
+        if !self.station_file.is_due(news, now) && (news == News::None || !is_last) {
             return;
         }
-        for port in self.ports.values_mut() {
-            port.stations.is_new = false;
-        }
         let Some(path) = self.file_of_stations() else { return };
+        let written = serde_json::to_vec(&self.known_stations()).map_err(io::Error::from);
+        match written.and_then(|text| state_file::replace(&path, &text)) {
+            Ok(()) => {
+                let all = self.ports.values_mut();
+                all.for_each(|port| port.stations.news = News::None);
+                self.station_file = StationFile { written: Some(now), is_told: false };
+            }
+            // It is tried again.
+            Err(why) if !std::mem::replace(&mut self.station_file.is_told, true) => {
+                let path = path.display();
+                tracing::warn!(
+                    "leases do not outlive this ringway: {path} cannot be written: {why}"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn known_stations(&self) -> Known {
         let named = |known: &KnownStation| {
             Some(Station {
                 port: self.ports.get(&PortId(known.port))?.spec.name.clone(),
@@ -157,16 +220,88 @@ impl Supervisor {
             port: port.spec.name.clone(),
             stations: port.stations.list.iter().filter_map(named).collect(),
         });
-        let known = Known { version: VERSION, routers: routers.collect() };
-        let written = serde_json::to_vec(&known).map_err(std::io::Error::from);
-        if let Err(why) = written.and_then(|text| state_file::replace(&path, &text)) {
-            let path = path.display();
-            tracing::warn!("leases do not outlive this ringway: {path} cannot be written: {why}");
-        }
+        Known { version: VERSION, routers: routers.collect() }
     }
 
     fn file_of_stations(&self) -> Option<PathBuf> {
         let name = format!("routers-{:016x}.json", self.identity.number_of(""));
         Some(state_file::directory()?.join(name))
+    }
+}
+
+/// # Errors
+/// There is no such file, or another one than this program writes.
+fn read(path: &Path) -> io::Result<Known> {
+    let mut options = OpenOptions::new();
+    // Whatever is there, to open it keeps nothing waiting.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = options.read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut text = Vec::new();
+    file.take(FILE_LEN_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > FILE_LEN_MAX {
+        return Err(io::Error::other(format!("it has more than {FILE_LEN_MAX} bytes")));
+    }
+    let known: Known = serde_json::from_slice(&text)?;
+    if known.version != VERSION {
+        return Err(io::Error::other(format!("version {} is not known here", known.version)));
+    }
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn station(last: u8, is_leased: bool) -> KnownStation {
+        KnownStation { port: 1, address: [2; 6], ip: [10, 0, 2, last].into(), is_leased }
+    }
+
+    #[test]
+    fn leases_are_written_at_once_and_what_is_used_once_a_minute() {
+        let (mut stations, mut file) = (Stations::default(), StationFile::default());
+        let begin = Instant::now();
+        assert!(!file.is_due(stations.news, begin));
+        stations.follow(vec![station(15, true)]);
+        assert!(file.is_due(stations.news, begin));
+        (stations.news, file.written) = (News::None, Some(begin));
+        stations.follow(vec![station(15, true), station(40, false)]);
+        assert!(!file.is_due(stations.news, begin + WRITE_EVERY / 2));
+        assert!(file.is_due(stations.news, begin + WRITE_EVERY));
+        stations.follow(vec![station(40, false)]);
+        assert!(file.is_due(stations.news, begin), "a lease is over");
+        stations.follow(vec![station(41, false)]);
+        assert!(file.is_due(stations.news, begin), "that is not written yet");
+    }
+
+    #[test]
+    fn what_another_supervisor_had_is_written_also_if_it_had_not() {
+        let (file, now) = (StationFile::default(), Instant::now());
+        let record = Stations { list: vec![station(15, true)], news: News::None }.record();
+        assert!(file.is_due(Stations::of_record(&record).news, now));
+        assert!(!file.is_due(Stations::of_record(&[]).news, now));
+    }
+
+    #[test]
+    fn only_a_short_regular_file_is_read() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        let refused = |name: &str| read(&at(name)).expect_err("not for us").to_string();
+        let good = serde_json::to_vec(&Known { version: VERSION, routers: vec![] }).expect("JSON");
+        std::fs::write(at("good"), &good).expect("room");
+        assert!(read(&at("good")).is_ok());
+        std::os::unix::fs::symlink(at("good"), at("link")).expect("a link");
+        assert!(read(&at("link")).is_err(), "another program may have made it");
+        let long = std::fs::File::create(at("long")).expect("room");
+        long.set_len(FILE_LEN_MAX + 1).expect("room");
+        assert_eq!(refused("long"), "it has more than 4194304 bytes");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, mode, 0)
+            .expect("a pipe");
+        assert_eq!(refused("pipe"), "it is no regular file");
+        std::fs::write(at("newer"), br#"{"version":9,"routers":[]}"#).expect("room");
+        assert_eq!(refused("newer"), "version 9 is not known here");
     }
 }
