@@ -24,7 +24,7 @@ const NO_INTERFACE: &str = "*";
 
 /// A network, and the interface that leads to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Route {
+pub struct Route {
     network: IpAddr,
     len: u8,
     interface: String,
@@ -35,17 +35,16 @@ struct Route {
 /// # Errors
 /// One of them is not; the route is named.
 pub fn check(ranges: &[String]) -> anyhow::Result<()> {
-    match overlapping(ranges) {
+    match overlapping(ranges, &routes()) {
         Some(why) => bail!("{why}: choose a network that does not overlap"),
         None => Ok(()),
     }
 }
 
 /// The first of these networks that is not free, and what is in its way.
-pub fn overlapping(ranges: &[String]) -> Option<String> {
-    let routes = routes();
+pub fn overlapping(ranges: &[String], routes: &[Route]) -> Option<String> {
     ranges.iter().find_map(|range| {
-        let Route { network, len, interface } = conflict(range, &routes)?;
+        let Route { network, len, interface } = conflict(range, routes)?;
         Some(format!("range={range}: this machine reaches {network}/{len} by {interface}"))
     })
 }
@@ -64,7 +63,8 @@ fn first_free(routes: &[Route]) -> Prefix4 {
     found.unwrap_or(Plan::default().prefix4)
 }
 
-fn routes() -> Vec<Route> {
+/// Where this machine sends packets now. There may be very many.
+pub fn routes() -> Vec<Route> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let mut routes = routes4(&read(ROUTES4));
     routes.extend(routes6(&read(ROUTES6)));

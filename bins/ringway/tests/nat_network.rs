@@ -42,6 +42,8 @@ fn guests_get_a_network_that_is_free_and_an_overlap_is_told() {
         .args(["ip", "route", "add", "10.0.3.128/25", "dev", "up0"])
         .status();
     assert!(done.is_ok_and(|done| done.success()));
+    // All are looked at once a minute, and soon after a router has changed.
+    ringway.told(&["port", "set", "net", "mtu=1400"]);
     let warned = || {
         let log = ringway.log();
         let warning = "range=10.0.3.0/24: this machine reaches 10.0.3.128/25 by up0";

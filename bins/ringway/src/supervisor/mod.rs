@@ -155,6 +155,8 @@ pub struct Supervisor {
     /// This machine's resolvers, when they were looked at last.
     resolvers: crate::resolvers::Listed,
     looked_around: Instant,
+    /// When its routes were looked at last.
+    routes_at: Option<Instant>,
     station_file: stations::StationFile,
     departed: Departed,
     neighbours: Neighbours,
@@ -263,6 +265,7 @@ impl Supervisor {
             counts: planes::Counts::default(),
             resolvers: crate::resolvers::at_start(),
             looked_around: Instant::now(),
+            routes_at: None,
             station_file: stations::StationFile::default(),
             departed: Departed::new(),
             neighbours: Neighbours::new(),

@@ -16,6 +16,10 @@ use crate::{host_routes, resolvers, spec_text};
 /// How often resolvers are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
+/// The same of this machine's routes, of which there may be very many; besides, when a router has
+/// changed.
+const ROUTES_EVERY: Duration = Duration::from_secs(60);
+
 impl Supervisor {
     /// Whether some port is a router.
     pub(super) fn has_routers(&self) -> bool {
@@ -96,7 +100,11 @@ impl Supervisor {
 
     /// A router that is given no network gets one that is free on this machine, and keeps it.
     pub(super) fn choose_network(&mut self, spec: &PortSpec) {
-        let needs_one = spec.kind == PortKind::Nat && spec.nat.prefix4.is_none();
+        if spec.kind != PortKind::Nat {
+            return;
+        }
+        self.routes_at = None;
+        let needs_one = spec.nat.prefix4.is_none();
         if needs_one && self.identity.network_of(&spec.name).is_none() {
             let network = host_routes::free_network();
             if network != Plan::default().prefix4 {
@@ -109,6 +117,11 @@ impl Supervisor {
 
     /// Says once that a network of guests has come to overlap with one of this machine.
     fn warn_of_overlaps(&mut self) {
+        if self.routes_at.is_some_and(|at| at.elapsed() < ROUTES_EVERY) {
+            return;
+        }
+        self.routes_at = Some(Instant::now());
+        let routes = host_routes::routes();
         for id in self.ids() {
             let Some(port) = self.ports.get_mut(&id) else { continue };
             let name = &port.spec.name;
@@ -118,7 +131,7 @@ impl Supervisor {
             let own = self.identity.network_of(name).filter(|_| port.spec.nat.prefix4.is_none());
             let mut ranges = port.spec.nat.ranges().to_vec();
             ranges.extend(own.map(|network| network.to_string()));
-            let overlap = host_routes::overlapping(&ranges);
+            let overlap = host_routes::overlapping(&ranges, &routes);
             if let Some(why) = overlap.as_ref().filter(|_| port.overlap != overlap) {
                 tracing::warn!(
                     port = name,
