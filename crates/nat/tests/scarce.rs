@@ -2,10 +2,12 @@
 
 mod lab;
 
+use std::net::SocketAddr;
+
 use lab::host::Answer;
 use lab::packets::{REMOTE, packet, segment, tcp, udp};
 use lab::{GUEST, Lab};
-use ringway_nat::{Close, Event, Failure, Guest};
+use ringway_nat::{Action, Actions, Client, Close, Event, Failure, Guest, Refusal};
 
 const OTHER: Guest = Guest(4);
 const SYN: u8 = 2;
@@ -97,4 +99,56 @@ fn where_no_guest_has_more_it_is_told_at_once() {
     lab.step();
     assert_eq!(lab.seen[0][34..36], [3, 3], "port unreachable");
     assert_eq!(lab.nat.flows_of(GUEST), 0);
+}
+
+fn datagram(to: u8, port: u16) -> Vec<u8> {
+    packet([198, 51, 100, to], 17, &udp(port, 7, b"x"))
+}
+
+/// Many flows from one port have one port outside: to end one of them makes none free.
+#[test]
+fn a_flow_of_datagrams_that_has_a_port_alone_gives_it_up() {
+    let mut lab = Lab::scripted();
+    lab.nat.add_guest(OTHER, "vm1");
+    for to in 0..50 {
+        lab.send(&datagram(to, 4000));
+    }
+    for port in 5000..5003 {
+        lab.now = lab.now.plus(1000);
+        lab.send(&datagram(7, port));
+    }
+    lab.sender = OTHER;
+    lab.send(&from_16(datagram(7, 6000)));
+    let fake = |lab: &Lab, number: usize| lab.host.fakes.values().nth(number).expect("one").flow;
+    let (oldest, new) = (fake(&lab, 50), fake(&lab, 53));
+    let mut actions = Actions::new();
+    let failed = Event::Failed(Failure::NoPort);
+    assert_eq!(lab.nat.on_socket(new, failed, lab.now, &mut actions), None, "it is not given up");
+    let done: Vec<Action> = actions.drain().collect();
+    let [Action::Close { flow, how: Close::Reset }, Action::Open { flow: again, .. }] = done[..]
+    else {
+        panic!("{done:?}")
+    };
+    assert_eq!((flow, again), (oldest, new));
+    let given_up = lab.nat.on_socket(new, failed, lab.now, &mut actions);
+    assert_eq!(given_up, Some(Refusal::NoPort));
+}
+
+/// A client's datagrams come by a socket that listens.
+#[test]
+fn clients_from_outside_have_no_port_to_give_up() {
+    let mut lab = Lab::scripted();
+    lab.nat.add_guest(OTHER, "vm1");
+    lab::lease(&mut lab);
+    let (at, mut actions) = (SocketAddr::from(([192, 0, 2, 1], 53)), Actions::new());
+    for port in 2000..2020 {
+        let client = Client { from: ([198, 51, 100, 7], port).into(), at };
+        assert!(lab.nat.accept_datagram(GUEST, (53, client), lab.now, &mut actions).is_some());
+    }
+    lab.sender = OTHER;
+    lab.send(&from_16(datagram(7, 6000)));
+    let new = lab.host.one().flow;
+    let failed = Event::Failed(Failure::NoPort);
+    let given_up = lab.nat.on_socket(new, failed, lab.now, &mut actions);
+    assert_eq!((given_up, lab.nat.flows_of(GUEST)), (Some(Refusal::NoPort), 20));
 }

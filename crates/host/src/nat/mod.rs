@@ -40,7 +40,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ringway_nat::{
-    Action, Actions, Event, Failure, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Note, Refusal,
+    Action, Actions, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Note, Refusal,
 };
 use ringway_nat::{Forward, Verdict, WHOLE_LEN_MAX};
 use ringway_net::{
@@ -307,10 +307,9 @@ impl NatPort {
         let mut actions = Actions::new();
         let mut at = 0;
         while let Some((flow, event)) = news.get(at).copied() {
-            if event == Event::Failed(Failure::NoPort) {
-                self.refused[Refusal::NoPort as usize] += 1;
+            if let Some(why) = self.nat.on_socket(flow, event, self.now, &mut actions) {
+                self.refused[why as usize] += 1;
             }
-            self.nat.on_socket(flow, event, self.now, &mut actions);
             for action in actions.drain() {
                 self.carry_out_one(action, None, &mut news);
             }

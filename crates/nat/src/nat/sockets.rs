@@ -1,12 +1,14 @@
 //! What events of sockets lead to.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ringway_net::Nanos;
 
 use super::open::port_of;
-use super::{Nat, State};
+use super::{Nat, Refusal, State};
 use crate::actions::{Action, Actions};
+use crate::datagrams::is_question;
 use crate::errors::{error, quote};
 use crate::frame::{ICMP, ICMPV6, Stations, TCP, UDP};
 use crate::reach::{Reach, reach};
@@ -15,9 +17,22 @@ use crate::table::{FlowId, FlowKey, Guest, Protocol};
 use crate::tcp::{Phase, Todo};
 
 impl Nat {
-    /// A socket has an event; one of a flow that is over is ignored.
-    pub fn on_socket(&mut self, flow: FlowId, event: Event, now: Nanos, actions: &mut Actions) {
-        match (self.is_connecting(flow), event) {
+    /// A socket has an event; one of a flow that is over is ignored. `Some`: its flow is given up
+    /// for that reason.
+    pub fn on_socket(
+        &mut self,
+        flow: FlowId,
+        event: Event,
+        now: Nanos,
+        actions: &mut Actions,
+    ) -> Option<Refusal> {
+        let (is_connecting, is_there) =
+            (self.is_connecting(flow), self.table.entry(flow).is_some());
+        let has_no_port = is_there && event == Event::Failed(Failure::NoPort);
+        if has_no_port && is_connecting != Some(false) && self.tries_again(flow, actions) {
+            return None;
+        }
+        match (is_connecting, event) {
             (_, Event::Report { from, problem }) => self.report(flow, from, problem, now),
             (Some(true), Event::Failed(Failure::Unreachable(problem))) => {
                 self.report(flow, None, problem, now);
@@ -25,8 +40,6 @@ impl Nat {
             }
             // The guest tries again.
             (Some(true), Event::Failed(Failure::NoRoom)) => self.end(flow, Close::Reset, actions),
-            (Some(true) | None, Event::Failed(Failure::NoPort))
-                if self.tries_again(flow, actions) => {}
             (None, Event::Failed(Failure::NoPort)) => {
                 self.report(flow, None, Problem::PortUnreachable, now);
                 self.end(flow, Close::Gracefully, actions);
@@ -43,6 +56,7 @@ impl Nat {
             (None, Event::Failed(_)) => self.end(flow, Close::Gracefully, actions),
             (None, _) => {}
         }
+        has_no_port.then_some(Refusal::NoPort)
     }
 
     /// The host has no port left for that flow: the guest that has most flows like it gives one up
@@ -53,30 +67,46 @@ impl Nat {
         if std::mem::replace(&mut entry.is_second_try, true) {
             return false;
         }
-        // Connections to one place have a port each, datagrams have one anyway.
-        let is_alike = |id: FlowId, it: &FlowKey| {
-            let is_near = it.protocol != Protocol::Tcp || it.to == key.to;
-            it.protocol == key.protocol && is_near && id != flow
-        };
-        let count = |guest: &Guest| {
-            let flows = self.table.of_guest(*guest);
-            flows.filter(|(id, entry)| is_alike(*id, &entry.key)).count()
-        };
-        let most = (0..self.limits.guests).map(Guest).max_by_key(count);
-        let own = count(&key.guest);
-        let giver = most.filter(|most| count(most) > own + 1);
+        let of_guests = (0..self.limits.guests).map(Guest);
+        let of_guests = of_guests.map(|guest| self.those_with_a_port(guest, (flow, &key)));
+        let all: Vec<Vec<(Nanos, FlowId)>> = of_guests.collect();
+        let own = all.get(usize::from(key.guest.0)).map_or(0, Vec::len);
+        let most = all.iter().max_by_key(|its| its.len());
+        let giver = most.filter(|most| most.len() > own + 1);
         // Of its own datagrams a guest gives up the oldest ones.
-        let own = Some(key.guest).filter(|_| key.protocol != Protocol::Tcp);
-        let Some(guest) = giver.or(own) else { return false };
-        let flows = self.table.of_guest(guest);
-        let alike = flows.filter(|(id, entry)| is_alike(*id, &entry.key));
-        let oldest = alike.min_by_key(|(_, entry)| entry.used).map(|(id, _)| id);
-        let (Some(oldest), Some(to)) = (oldest, self.way(&key)) else { return false };
+        let own = all.get(usize::from(key.guest.0)).filter(|_| key.protocol != Protocol::Tcp);
+        let oldest = giver.or(own).and_then(|its| its.iter().min_by_key(|(used, _)| *used));
+        let (Some((_, oldest)), Some(to)) = (oldest, self.way(&key)) else { return false };
         // A port is free at once only where no end is waited for.
-        self.end(oldest, Close::Reset, actions);
+        self.end(*oldest, Close::Reset, actions);
         let port = port_of(&key, to);
         actions.push(Action::Open { flow, protocol: key.protocol, to, port });
         true
+    }
+
+    /// The guest's flows like that one whose end makes a port of the host free, and when each was
+    /// used last: connections to one place have a port each; of datagrams many flows have one port,
+    /// and those from outside that of a socket that listens.
+    fn those_with_a_port(
+        &self,
+        guest: Guest,
+        (flow, key): (FlowId, &FlowKey),
+    ) -> Vec<(Nanos, FlowId)> {
+        let is_alike = |it: &FlowKey| {
+            it.protocol == key.protocol && (it.protocol != Protocol::Tcp || it.to == key.to)
+        };
+        let all = self.table.of_guest(guest).filter(|(id, entry)| {
+            *id != flow && is_alike(&entry.key) && !entry.state.is_from_outside()
+        });
+        let shares = |it: &FlowKey| it.protocol == Protocol::Udp && !is_question(it);
+        let all: Vec<_> = all.map(|(id, entry)| (entry.used, id, entry.key)).collect();
+        let mut counts = HashMap::new();
+        for (.., it) in all.iter().filter(|(.., it)| shares(it)) {
+            *counts.entry(it.from).or_insert(0u32) += 1;
+        }
+        let is_alone = |it: &FlowKey| !shares(it) || counts.get(&it.from) == Some(&1);
+        let alone = all.into_iter().filter(|(.., it)| is_alone(it));
+        alone.map(|(used, id, _)| (used, id)).collect()
     }
 
     /// Whether the guest has not answered a connection from outside.
