@@ -67,6 +67,7 @@ use ringway_switch::PortId;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use tracing::info;
 
+use crate::config::resolver::Resolver;
 use crate::config::{LowOption, RunConfig, Settings};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
@@ -154,6 +155,8 @@ pub struct Supervisor {
     counts: planes::Counts,
     /// This machine's resolvers, when they were looked at last.
     resolvers: crate::resolvers::Listed,
+    /// Those that routers' options name, with the numbers that their interfaces had then.
+    named_resolvers: BTreeMap<PortId, Vec<Resolver>>,
     looked_around: Instant,
     /// When its routes were looked at last.
     routes_at: Option<Instant>,
@@ -264,6 +267,7 @@ impl Supervisor {
             links_down: None,
             counts: planes::Counts::default(),
             resolvers: crate::resolvers::at_start(),
+            named_resolvers: BTreeMap::new(),
             looked_around: Instant::now(),
             routes_at: None,
             station_file: stations::StationFile::default(),

@@ -10,6 +10,8 @@ use ringway_switch::PortId;
 use super::Supervisor;
 use super::order::{Asked, Finished, Order};
 use crate::config::forward::ForwardSpec;
+use crate::config::nat::Dns;
+use crate::config::resolver::Resolver;
 use crate::config::{PortKind, PortSpec};
 use crate::{host_routes, resolvers, spec_text};
 
@@ -148,8 +150,8 @@ impl Supervisor {
         self.has_routers().then_some(self.looked_around + LOOK_EVERY)
     }
 
-    /// Tells routers when this machine's resolvers have changed, or when a Unix socket was made
-    /// that could not be made before.
+    /// Tells routers when this machine's resolvers have changed, when the interface of one that
+    /// they name has come again, or when a Unix socket was made that could not be made before.
     pub(super) fn look_around(&mut self) {
         if self.next_look_around().is_none_or(|at| at > Instant::now()) {
             return;
@@ -179,7 +181,11 @@ impl Supervisor {
             }
             // Why not was said the first time.
             let is_more = port.sockets.open(&port.spec, |_| ());
-            if have_changed || is_more {
+            let named = numbered(&port.spec.nat.dns);
+            let before = self.named_resolvers.insert(id, named.clone());
+            // At the first look too: a link may have come since the router was opened.
+            let have_moved = before.unwrap_or_default() != named;
+            if have_changed || have_moved || is_more {
                 self.tell_router(id);
             }
         }
@@ -194,5 +200,16 @@ impl Supervisor {
         let order = Order::Change { port: id, before, from_file, asked };
         let sockets = port.sockets.sent().collect();
         self.order_now(order, message, sockets);
+    }
+}
+
+/// The resolvers of an option that are behind links, with the numbers that these have now.
+fn numbered(dns: &Dns) -> Vec<Resolver> {
+    match dns {
+        Dns::Servers(servers) => {
+            let behind_links = servers.iter().filter(|it| it.interface.is_some());
+            behind_links.filter_map(|it| it.with_number(resolvers::interface)).collect()
+        }
+        Dns::Host | Dns::Off => Vec::new(),
     }
 }
