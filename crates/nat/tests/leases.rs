@@ -207,3 +207,22 @@ fn an_address_for_which_another_guest_answers_is_not_leased() {
         assert!(lab.frames_for(GUEST).is_empty(), "it is asked for once");
     }
 }
+
+/// A guest that is offered one address after another asks for itself only.
+#[test]
+fn no_guest_has_all_questions_for_addresses_that_are_offered() {
+    let mut lab = two_guests();
+    lab.nat.add_guest(Guest(5), "vm2");
+    lab.sender = OTHER;
+    for mac in 0..8 {
+        lab.send(&dhcp(DISCOVER, mac, None));
+    }
+    let asked = |lab: &mut Lab| {
+        let frames = lab.frames_for(GUEST);
+        frames.iter().filter(|frame| frame[12..14] == [8, 6]).count()
+    };
+    assert_eq!(asked(&mut lab), 2, "twice at once");
+    lab.sender = Guest(5);
+    lab.send(&dhcp(DISCOVER, 77, None));
+    assert_eq!(asked(&mut lab), 1);
+}

@@ -15,6 +15,10 @@ pub const REPLIES_MAX: usize = 32;
 /// goes.
 const ADDRESSES_MAX: usize = 16;
 
+/// How often all stations are asked whether they have what the guest is offered, in a second; twice
+/// as often at once.
+const QUESTIONS_PER_SECOND: u32 = 1;
+
 #[derive(Debug)]
 pub(super) struct GuestState {
     pub name: String,
@@ -24,6 +28,8 @@ pub(super) struct GuestState {
     pub connecting: u32,
     new_flows: Rate,
     errors: Rate,
+    /// Questions for addresses that it is offered.
+    questions: Rate,
     /// It was offered an address itself.
     pub asks_by_dhcp: bool,
     /// Addresses that it has used, the last one first.
@@ -47,6 +53,7 @@ impl GuestState {
             connecting: 0,
             new_flows: Rate::new(limits.new_flows_per_second),
             errors: Rate::new(limits.errors_per_second),
+            questions: Rate::new(QUESTIONS_PER_SECOND),
             asks_by_dhcp: false,
             seen: Vec::with_capacity(2 * ADDRESSES_MAX),
         }
@@ -107,6 +114,11 @@ impl GuestState {
     /// Whether it may have one more flow now.
     pub fn may_open(&mut self, now: Nanos) -> bool {
         self.new_flows.take(now)
+    }
+
+    /// Whether all stations are asked for an address that it is offered.
+    pub fn may_ask(&mut self, now: Nanos) -> bool {
+        self.questions.take(now)
     }
 
     /// An error or a reset, if it has not had too many.

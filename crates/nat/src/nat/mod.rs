@@ -25,7 +25,7 @@ use crate::datagrams::Datagrams;
 use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, low_word};
 use crate::services::Services;
 use crate::socket::Close;
-use crate::table::{Entry, FlowId, Guest, Limits, Rate, Table};
+use crate::table::{Entry, FlowId, Guest, Limits, Table};
 use crate::tcp::{Phase, Tcp, Todo};
 use guests::GuestState;
 
@@ -41,10 +41,6 @@ const ADVERTISE_NS_MORE: u64 = 400_000_000_000;
 
 /// Least MTU of a network, in bytes: that of IPv6.
 pub const MTU_MIN: u16 = 1280;
-
-/// How often all stations are asked whether they have what a guest is offered, in a second; twice
-/// as often at once. When many guests boot together it is not asked for each.
-const QUESTIONS_PER_SECOND: u32 = 1;
 
 const TCP_HEADER_LEN: usize = 20;
 
@@ -84,8 +80,6 @@ pub struct Nat {
     reset_freely_until: Nanos,
     /// A guest has used an address, or uses one no more, since that was asked.
     has_news: bool,
-    /// Questions for addresses that are offered.
-    questions: Rate,
 }
 
 impl Nat {
@@ -112,7 +106,6 @@ impl Nat {
             cut_count,
             reset_freely_until: Nanos(0),
             has_news: false,
-            questions: Rate::new(QUESTIONS_PER_SECOND),
         }
     }
 

@@ -29,12 +29,10 @@ impl Nat {
     /// whichever guest it waits for.
     pub(super) fn ask_for_offered(&mut self, guest: Guest, now: Nanos) {
         let Some(question) = self.services.take_question() else { return };
-        if let Some(guest) = self.guest_mut(guest) {
-            guest.asks_by_dhcp = true;
-        }
-        let mut others = self.guests.iter_mut().flatten();
-        if let Some(other) = others.find(|other| !other.asks_by_dhcp)
-            && self.questions.take(now)
+        let Some(own) = self.guest_mut(guest) else { return };
+        own.asks_by_dhcp = true;
+        if own.may_ask(now)
+            && let Some(other) = self.guests.iter_mut().flatten().find(|it| !it.asks_by_dhcp)
         {
             other.reply(question);
         }
