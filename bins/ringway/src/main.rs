@@ -53,7 +53,7 @@ mod upgrade;
 mod why;
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ use clap::Parser;
 use ringway_control::{config, places, protocol as control, units};
 
 use args::{Arguments, Command, DataPlaneArgs};
-use config::{LowOption, RunConfig};
+use config::{LowOption, PortKind, RunConfig};
 use log::{Log, Logging};
 use outcome::Errors;
 use sandbox::Sandbox;
@@ -166,7 +166,7 @@ fn run_daemon(
     }
     let sockets = sockets.with_given(back_end::PORT, given);
     // First of all: capabilities are each thread's own.
-    let entered = enter(config.settings.sandbox, logging);
+    let entered = enter(config.settings.sandbox, &passed_taps(&config), logging);
     let (sandbox, log) = match entered {
         Ok(entered) => entered,
         Err(error) => return Errors::Text.finish(Err(error)),
@@ -175,9 +175,19 @@ fn run_daemon(
     finish(&log, &outcome)
 }
 
-/// The sandbox of a supervisor, and its log. What it was started with is taken by now.
-fn enter(sandbox: bool, logging: Logging) -> anyhow::Result<(Sandbox, Log)> {
-    ringway_host::close_inherited_fds();
+/// The numbers of taps that another program has opened; their ports take copies.
+fn passed_taps(config: &RunConfig) -> Vec<RawFd> {
+    let number = |kind: &PortKind| match kind {
+        PortKind::TapFd { fd } => Some(*fd),
+        _ => None,
+    };
+    config.ports.iter().filter_map(|port| number(&port.kind)).collect()
+}
+
+/// The sandbox of a supervisor, and its log. What it was started with is taken by now, but for
+/// taps.
+fn enter(sandbox: bool, taps: &[RawFd], logging: Logging) -> anyhow::Result<(Sandbox, Log)> {
+    ringway_host::close_inherited_fds(taps);
     let sandbox = if sandbox { Sandbox::enter()? } else { Sandbox::Off };
     Ok((sandbox, Log::start(logging).context("starting the log's thread")?))
 }
@@ -189,7 +199,7 @@ fn take_over(record: i32, logging: Logging) -> ExitCode {
 
 /// The daemon that goes on where another one was.
 fn go_on(found: anyhow::Result<supervisor::run::TakenOver>, logging: Logging) -> ExitCode {
-    let entered = found.and_then(|taken| Ok((enter(taken.is_in_sandbox(), logging)?, taken)));
+    let entered = found.and_then(|taken| Ok((enter(taken.is_in_sandbox(), &[], logging)?, taken)));
     let ((sandbox, log), taken) = match entered {
         Ok(entered) => entered,
         Err(error) => return Errors::Text.finish(Err(error)),

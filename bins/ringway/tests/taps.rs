@@ -2,7 +2,15 @@
 
 mod common;
 
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
 use common::{Ringway, wait_for};
+use nix::sched::CloneFlags;
+use ringway_host::{Tap, TapOptions};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+
+/// A number that no program here gives a descriptor by itself.
+const PASSED: i32 = 700;
 
 /// How often a tap is added and removed.
 const CYCLES: usize = 20;
@@ -141,4 +149,34 @@ fn a_tap_that_is_deleted_fails_visibly_and_is_opened_again() {
         wait_for("a packet", received);
         ringway.told(&["port", "remove", "up"]);
     }
+}
+
+/// A tap in a network namespace of this thread's own, which programs that it starts inherit.
+fn inherited_tap() -> Option<OwnedFd> {
+    nix::sched::unshare(CloneFlags::CLONE_NEWNET).ok()?;
+    let tap = Tap::open(&TapOptions { name: "rwt0".to_owned(), mtu: None }).ok()?;
+    let passed = fcntl_dupfd_cloexec(tap.as_fd(), PASSED).expect("a number");
+    fcntl_setfd(&passed, FdFlags::empty()).expect("ours");
+    Some(passed)
+}
+
+#[test]
+fn a_tap_that_was_passed_is_served_and_nothing_else_inherits_it() {
+    let serves = || {
+        let directory = tempfile::tempdir().expect("a directory");
+        let Some(passed) = inherited_tap() else {
+            println!("skipped: no network namespace of its own, or no /dev/net/tun here");
+            return;
+        };
+        let number = passed.as_raw_fd();
+        let port = format!("up=tap-fd:{number}");
+        let ringway = Ringway::run(directory.path(), &["--port", &port]);
+        assert_eq!((ringway.error("up"), ringway.state("up")), (None, Some("running".to_owned())));
+        let fds = format!("/proc/{}/fd", ringway.data_plane().as_raw_nonzero());
+        let its = std::fs::read_dir(fds).expect("it runs");
+        let named =
+            its.filter(|fd| fd.as_ref().is_ok_and(|fd| *fd.file_name() == *number.to_string()));
+        assert_eq!(named.count(), 0, "it has a copy");
+    };
+    std::thread::scope(|scope| scope.spawn(serves).join()).expect("as it should be");
 }

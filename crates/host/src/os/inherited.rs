@@ -1,6 +1,6 @@
 //! File descriptors that a process was started with, by their numbers.
 
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
@@ -29,22 +29,27 @@ pub fn take_inherited_fd(number: RawFd) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Closes what this process was started with and has not taken: nothing that is started gets it.
-/// To be called when all that is wanted is taken.
+/// Closes what this process was started with and has not taken, but for these numbers: nothing that
+/// is started gets any of them. To be called when all else that is wanted is taken.
 ///
 /// Limits: without /proc, numbers up to [`LOOKED_AT_MAX`] are looked at.
-pub fn close_inherited_fds() {
+pub fn close_inherited_fds(but: &[RawFd]) {
     let listed = std::fs::read_dir("/proc/self/fd").map(|open| {
         let names = open.flatten().filter_map(|it| it.file_name().to_str()?.parse().ok());
         names.collect::<Vec<RawFd>>()
     });
     let numbers = listed.unwrap_or_else(|_| (FIRST..LOOKED_AT_MAX).collect());
-    numbers.into_iter().for_each(|number| drop(take_inherited_fd(number)));
+    for inherited in numbers.into_iter().filter_map(take_inherited_fd) {
+        if but.contains(&inherited.as_raw_fd()) {
+            // It stays open, without an owner, until this process ends.
+            let _ = inherited.into_raw_fd();
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+    use std::os::fd::AsFd;
 
     use super::*;
 
