@@ -77,9 +77,13 @@ fn only_a_new_front_end_waits_while_too_many_descriptors_are_in_flight() {
             sleep(Duration::from_millis(10));
         }
         assert_eq!(ringway.data_plane(), pid, "{}", ringway.log());
+        // The request that waits would be lost between two data planes.
+        let complaint = ringway.refused(&["upgrade"]);
+        assert!(complaint.contains("not ready within"), "{complaint}");
         kill_data_plane(&ringway);
         traffic.settle(&mut guests).expect("they go on");
         assert_ne!(ringway.state("c").as_deref(), Some("running"));
+        assert_eq!(ringway.log().matches("file descriptors in flight").count(), 1, "one request");
         drop((sender, receiver));
         newcomer.join().expect("c is served");
     });

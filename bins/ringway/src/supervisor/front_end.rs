@@ -39,8 +39,10 @@ pub(super) struct FrontEnd {
     pub(super) kept: Link<Arc<UntrustedFd>>,
     /// The data plane has its request, or will have as soon as there is room for it.
     in_hand: bool,
-    /// Its request is not handed over before.
+    /// Its request could not be sent, and is handed over again then.
     hand_over_at: Option<Instant>,
+    /// The log says that its request waits.
+    is_wait_logged: bool,
     /// Whether the poller has it.
     is_watched: bool,
 }
@@ -51,8 +53,17 @@ impl FrontEnd {
         (connection, peer): (Connection, Option<Peer>),
         spec: Bytes<SPEC_LEN_MAX>,
     ) -> Self {
-        let (kept, in_hand, hand_over_at, is_watched) = (Link::default(), false, None, false);
-        Self { number, connection, peer, spec, kept, in_hand, hand_over_at, is_watched }
+        Self {
+            number,
+            connection,
+            peer,
+            spec,
+            kept: Link::default(),
+            in_hand: false,
+            hand_over_at: None,
+            is_wait_logged: false,
+            is_watched: false,
+        }
     }
 
     pub(super) fn is_watched(&self) -> bool {
@@ -141,8 +152,8 @@ impl Supervisor {
     fn hand_over(&mut self, id: PortId) {
         let now = Instant::now();
         let is_waiting = |link: &FrontEnd| {
-            let is_due = link.hand_over_at.is_none_or(|at| at <= now);
-            !link.in_hand && is_due && link.kept.framer.outstanding().is_some()
+            let is_ready = !link.in_hand && link.hand_over_at.is_none();
+            is_ready && link.kept.framer.outstanding().is_some()
         };
         if !self.ports.get(&id).and_then(super::Port::link).is_some_and(is_waiting) {
             return;
@@ -176,7 +187,7 @@ impl Supervisor {
             plane.tell(&message, fds);
         }
         if let Some(link) = self.front_end(id) {
-            (link.in_hand, link.hand_over_at) = (true, None);
+            link.in_hand = true;
         }
     }
 
@@ -200,6 +211,7 @@ impl Supervisor {
         let mut in_hand = Vec::new();
         for vm in self.ports.values_mut().filter_map(|port| port.vm.as_mut()) {
             let Some(link) = &mut vm.link else { continue };
+            link.hand_over_at = None;
             let number = link.kept.framer.outstanding().map(|(number, _)| number);
             let number = number.filter(|_| std::mem::take(&mut link.in_hand));
             in_hand.extend(number.map(|number| (link.number, number)));
@@ -213,22 +225,27 @@ impl Supervisor {
         let links = self.planes.serving().map(Plane::take_given_back).unwrap_or_default();
         for id in links.into_iter().filter_map(|link| self.port_of(link)).collect::<Vec<_>>() {
             let Some(link) = self.front_end(id) else { continue };
-            link.in_hand = false;
-            let is_first = link.hand_over_at.replace(now + HAND_OVER_AGAIN).is_none();
-            if is_first {
+            (link.in_hand, link.hand_over_at) = (false, Some(now + HAND_OVER_AGAIN));
+            if !std::mem::replace(&mut link.is_wait_logged, true) {
                 self.complain(id, too_many_on_their_way());
             }
         }
-        if self.next_handing_over().is_some_and(|at| at <= now) {
+        let links = self.ports.values_mut().filter_map(|port| port.vm.as_mut()?.link.as_mut());
+        let due = links.filter_map(|link| link.hand_over_at.take_if(|at| *at <= now));
+        if due.count() > 0 {
             self.hand_over_all();
         }
     }
 
     /// When such a request is handed over again.
     pub(super) fn next_handing_over(&self) -> Option<Instant> {
-        let links = self.ports.values().filter_map(super::Port::link);
-        let waiting = links.filter(|link| !link.in_hand && self.planes.is_running());
-        waiting.filter_map(|link| link.hand_over_at).min()
+        self.ports.values().filter_map(super::Port::link).filter_map(|link| link.hand_over_at).min()
+    }
+
+    /// Whether the data plane has a request, or did not get it yet because it could not be sent.
+    fn is_any_owed(&self) -> bool {
+        let mut links = self.ports.values().filter_map(super::Port::link);
+        links.any(|link| link.in_hand || link.hand_over_at.is_some())
     }
 
     /// Whether the data plane has a request.
@@ -253,7 +270,7 @@ impl Supervisor {
             return Err(NotKept::NotOutstanding);
         };
         let gone = link.kept.done(request, &drops, keep)?;
-        link.in_hand = false;
+        (link.in_hand, link.is_wait_logged) = (false, false);
         if let Some(plane) = self.planes.serving() {
             plane.is_answered(Owed::Frame(number));
         }
@@ -367,6 +384,6 @@ impl Supervisor {
         let owes = plane.is_none_or(|plane| {
             plane.stage != Stage::Running || !plane.orders.is_empty() || !plane.asks.is_empty()
         });
-        !owes && !self.is_any_in_hand()
+        !owes && !self.is_any_owed()
     }
 }
