@@ -222,3 +222,31 @@ fn the_next_data_plane_has_a_journal_of_its_own() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(deaths(), Some(next));
 }
+
+/// Rings are made, and measured, before the system calls for that are given up.
+#[test]
+fn taps_are_read_and_written_by_io_uring_in_the_sandbox_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("ringway.toml");
+    let write = |calls: &str| {
+        let settings = format!("[ringway]\ntap_writes = \"{calls}\"\ntap_reads = \"{calls}\"\n");
+        fs::write(&file, format!("{settings}[port.up]\ntap = \"rwt0\"\n")).expect("ours");
+    };
+    write("plain");
+    let arguments = ["--config", "ringway.toml", "--sandbox", "on"];
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &arguments) else {
+        return println!("skipped: no network namespace or no /dev/net/tun here");
+    };
+    let pid = ringway.data_plane();
+    for calls in ["auto", "io_uring"] {
+        write(calls);
+        ringway.reload();
+        ringway.told(&["port", "set", "up", "link=down"]);
+        ringway.told(&["port", "add", "second=tap:rwt1"]);
+        ringway.told(&["port", "remove", "second"]);
+        assert_eq!(ringway.data_plane(), pid, "{calls}: {}", ringway.log());
+    }
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+    wait_for("the next one", || (ringway.state("up")? == "running").then_some(()));
+    assert_eq!(ringway.log().matches("the data plane ended").count(), 1, "{}", ringway.log());
+}

@@ -45,6 +45,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ringway_host::{EventFd, Events, JOURNAL_LAYOUT, Poller, WorkerEvent};
+use ringway_net::TapCalls;
 use ringway_supervisor::wire::{
     Text, ToData, ToSupervisor, Versions, WIRE_VERSION, WIRE_VERSION_MIN,
 };
@@ -140,8 +141,9 @@ pub fn prepare() -> anyhow::Result<Prepared> {
     let settings = spec_text::read_settings(settings).context("the settings")?;
     end_at_panics(settings.sandbox);
     // What opens files, or makes what may not be made later.
-    ringway_host::writes_from(settings.tap_writes);
-    ringway_host::reads_from(settings.tap_reads);
+    // A reload may ask for what is measured.
+    ringway_host::writes_from(TapCalls::Auto);
+    ringway_host::reads_from(TapCalls::Auto);
     ringway_host::remember_mounts();
     let sandbox = settings.sandbox.then(|| {
         ringway_host::prepare_rings(RINGS_PER_WORKER * usize::from(settings.workers));
