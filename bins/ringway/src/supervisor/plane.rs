@@ -176,7 +176,7 @@ impl Plane {
         Ok(Self { may_route, speaks: speaks.unwrap_or(1), ..plane })
     }
 
-    fn of(pid: Pid, channel: Channel, stage: Stage) -> anyhow::Result<Self> {
+    pub(super) fn of(pid: Pid, channel: Channel, stage: Stage) -> anyhow::Result<Self> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("watching the data plane")?;
         Ok(Self {
             pid,

@@ -4,7 +4,7 @@
 //! counts against a limit of the user, which others of that user may have reached. What has changed
 //! since its start travels.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::outbox::{Lane, Owed, Sending};
@@ -59,7 +59,7 @@ impl Plane {
     pub(super) fn tell(&mut self, message: &ToData, fds: Vec<Sent>) {
         let (bytes, lane) = (message.encode(), message.lane());
         let owed: Vec<Owed> = message.owed().into_iter().collect();
-        let numbers = self.numbers_of(&fds);
+        let numbers = self.take_numbers_of(&fds);
         if self.batch.is_some() {
             for _ in 0..2 {
                 if let Some(((batch, all_owed), numbers)) =
@@ -82,15 +82,16 @@ impl Plane {
         self.flush();
     }
 
-    /// The numbers under which it has them, if it was started with all of them.
-    fn numbers_of(&self, fds: &[Sent]) -> Option<Vec<u32>> {
-        if self.speaks < NEWER {
+    /// The numbers under which it has them, if it was started with all of them. They are named
+    /// once: what it has taken has no number any more.
+    fn take_numbers_of(&mut self, fds: &[Sent]) -> Option<Vec<u32>> {
+        let numbers: Vec<RawFd> = fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
+        let has_all = numbers.iter().all(|number| self.given.contains_key(number));
+        if self.speaks < NEWER || !has_all {
             return None;
         }
-        let numbers = fds.iter().map(|fd| fd.as_fd().as_raw_fd());
-        let numbers =
-            numbers.map(|number| self.given.contains_key(&number).then_some(number.unsigned_abs()));
-        numbers.collect()
+        numbers.iter().for_each(|number| _ = self.given.remove(number));
+        Some(numbers.into_iter().map(RawFd::unsigned_abs).collect())
     }
 
     fn send_batch(&mut self) {
@@ -140,5 +141,44 @@ impl Plane {
     /// When to try again to send.
     pub(super) fn next_flush(&self) -> Option<Instant> {
         (!self.outbox.is_empty()).then(|| Instant::now() + SEND_AGAIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ringway_supervisor::wire::Bytes;
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::process::getpid;
+
+    use super::super::plane::Stage;
+    use super::*;
+    use crate::channel::{Channel, Packet};
+
+    /// As a tap that is opened again while all that there is goes to the next data plane.
+    #[test]
+    fn a_descriptor_is_named_once_and_travels_from_then_on() {
+        let (ours, theirs) = Channel::pair().expect("sockets");
+        let theirs = Channel::over(theirs);
+        let mut plane = Plane::of(getpid(), ours, Stage::Loading).expect("this process");
+        let fd = Sent::Own(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("one")));
+        let number = fd.as_fd().as_raw_fd();
+        (plane.given, plane.speaks) = ([(number, fd.clone())].into(), NEWER);
+        let port = ToData::Port { order: 1, port: 2, spec: Bytes::default() };
+        for is_filling in [true, false] {
+            plane.batch = is_filling.then(Default::default);
+            plane.tell(&port, vec![fd.clone()]);
+            plane.is_filled();
+        }
+        let next = || theirs.receive_with_fds(false).expect("a message");
+        let Packet { bytes, fds, .. } = next();
+        let Ok(ToData::Batch { parts }) = ToData::decode_with(&bytes, fds.len()) else {
+            panic!("it is told of in a batch");
+        };
+        let named = Batch::parts(parts.as_slice()).expect("a part");
+        assert_eq!(named, [(port.clone(), vec![number.unsigned_abs()])]);
+        let Packet { bytes, fds, .. } = next();
+        assert_eq!((ToData::decode_with(&bytes, fds.len()), fds.len()), (Ok(port), 1));
     }
 }
