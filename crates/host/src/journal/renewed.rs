@@ -1,9 +1,10 @@
 //! A journal in the place of one that a data plane had which has ended: with what the next one may
 //! believe, and in a file that no other process has.
 //!
-//! How: the kernel copies the pages that are in use. Limits: of the entries of rings, and of
-//! packets on the way between workers, [`COPIED_MAX`] bytes at most; what is beyond starts anew. A
-//! process that still has the old file can change what is copied, which the next data plane checks.
+//! How: the kernel copies the pages that are in use, those first that guests would miss most.
+//! Limits: [`COPIED_MAX`] bytes at most; a ring that is beyond starts anew, and so does each that
+//! leads from one worker to another: half of one would give packets that it has not. A process that
+//! still has the old file can change what is copied, which the next data plane checks.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,6 +16,7 @@ use crate::journal::ring_lines::QUEUE_AT;
 use crate::journal::watch::JournalWatch;
 use crate::journal::worker_line::{BEAT_AT, OWNER_AT};
 use crate::journal::{GENERATION_AT, Journal, ROOM, Sizes};
+use crate::memory::ring_words::{ENTRIES_AT, RING_LEN};
 
 /// Bytes that are copied of one journal.
 const COPIED_MAX: usize = 256 << 20;
@@ -28,13 +30,21 @@ impl JournalWatch {
     /// # Errors
     /// From the operating system.
     pub fn renewed(&self, file: impl AsFd) -> io::Result<OwnedFd> {
+        self.renewed_within(file, COPIED_MAX)
+    }
+
+    /// The same with so many bytes of it at most.
+    pub(crate) fn renewed_within(&self, file: impl AsFd, left: usize) -> io::Result<OwnedFd> {
         let sizes = self.sizes;
         let new = Journal::with(sizes)?;
-        let mut copy = Copy { from: file.as_fd(), to: new.as_fd(), left: COPIED_MAX };
+        let mut copy = Copy { from: file.as_fd(), to: new.as_fd(), left };
         copy.used(GENERATION_AT, sizes.entries_at(0))?;
-        copy.used(sizes.addresses_at(), sizes.len())?;
         for ring in 0..sizes.rings {
             copy.room_of(sizes, ring)?;
+        }
+        copy.used(sizes.addresses_at(), sizes.hand_over_at(0, 1))?;
+        for (from, to) in sizes.worker_pairs() {
+            copy.packets(sizes.hand_over_at(from, to))?;
         }
         for worker in 0..sizes.workers {
             copy.zero(Sizes::worker_at(worker) + OWNER_AT, OF_THREADS)?;
@@ -96,6 +106,15 @@ impl Copy<'_> {
         let start = sizes.entries_at(ring);
         if queue != [0; 8] && !self.used(start, start + ROOM)? {
             self.zero(queue_at, queue.len())?;
+        }
+        Ok(())
+    }
+
+    /// Packets on the way from one worker to another: the counts, which say what is there, come
+    /// last, and not without everything else.
+    fn packets(&mut self, start: usize) -> io::Result<()> {
+        if self.used(start + ENTRIES_AT, start + RING_LEN)? {
+            self.used(start, start + ENTRIES_AT)?;
         }
         Ok(())
     }

@@ -322,6 +322,32 @@ fn a_renewed_journal_has_what_may_be_believed_and_is_another_file() {
     assert!(blocks(&renewed) <= blocks(&file), "no more is copied than is used");
 }
 
+/// What is left out first is what is between workers, and half of that would be worse than nothing.
+#[test]
+fn where_not_all_can_be_copied_rings_of_guests_come_first() {
+    let file = Journal::create(2, 64).unwrap();
+    let watch = JournalWatch::open(&file).unwrap();
+    let journal = Arc::new(Journal::open(&file).unwrap());
+    let claim = journal.claim_ring(&name(3, 7), &setup(0x1000)).unwrap();
+    journal.note_ring(&NotedRing { line: claim.line, name: name(3, 7), setup: setup(0x1000) });
+    journal.note_control(claim.line, b"as it was set");
+    let counts_at = watch.sizes.hand_over_at(0, 1);
+    let packets = vec![0xff; 128 << 10];
+    rustix::io::pwrite(&file, &[1; PAGE], counts_at as u64).unwrap();
+    let packets_at = counts_at + RING_LEN - packets.len();
+    rustix::io::pwrite(&file, &packets, packets_at as u64).unwrap();
+
+    for (left, expected) in [(2 * packets.len(), 1), (packets.len(), 0)] {
+        let renewed = watch.renewed_within(&file, left).unwrap();
+        let mut count = [0];
+        rustix::io::pread(&renewed, &mut count, counts_at as u64).unwrap();
+        assert_eq!(count, [expected], "{left} bytes");
+        let next = Journal::open(&renewed).unwrap();
+        let claim = next.claim_ring(&name(3, 7), &setup(0x1000)).unwrap();
+        assert_eq!((claim.past, next.control(claim.line)), (Past::Left, b"as it was set".to_vec()));
+    }
+}
+
 /// A data plane that was taken over may say that all of it is in use, and of its head that it is no
 /// journal.
 #[test]

@@ -25,7 +25,7 @@ pub(crate) const PUBLISHED_AT: usize = 0;
 pub(crate) const STAGED_AT: usize = APART;
 pub(crate) const RELEASED_AT: usize = 2 * APART;
 /// Where the entries are, and the bytes behind them.
-const ENTRIES_AT: usize = 4096;
+pub(crate) const ENTRIES_AT: usize = 4096;
 const ENTRY_LEN: usize = 32;
 /// Where an entry says how many segments of its packet have arrived, in bytes.
 const SEGMENTS_AT: usize = 24;
