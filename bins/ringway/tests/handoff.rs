@@ -521,6 +521,21 @@ fn after_many_faults_their_ports_wait_and_all_others_are_served_at_once() {
     assert_eq!((between.lost(), ringway.log().matches("front-end gone").count()), (0, 0));
 }
 
+/// A guest that connects again may be the one that ends the data plane.
+#[test]
+fn who_connects_to_a_port_that_is_held_back_waits_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["x=vm:x.sock", "y=vm:y.sock"].map(|port| ["--port", port]);
+    let ringway =
+        Ringway::run(directory.path(), &[&["--sandbox", "off"], ports.as_flattened()].concat());
+    [0, 1, 0, 1].into_iter().for_each(|port| fault(&ringway, port));
+    let mut newcomer = UnixStream::connect(directory.path().join("y.sock")).expect("it listens");
+    newcomer.write_all(&GET_FEATURES).expect("connected");
+    ringway.assert_logged("waits a few seconds");
+    newcomer.set_read_timeout(Some(common::LIMIT)).expect("a timeout");
+    newcomer.read_exact(&mut [0; 20]).expect("an answer");
+}
+
 /// Its number is free when the port is removed, and with it the blame.
 #[test]
 fn a_port_in_the_place_of_a_quarantined_one_is_not_blamed() {

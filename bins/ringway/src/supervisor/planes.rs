@@ -260,6 +260,18 @@ impl Supervisor {
         }
     }
 
+    /// Whether a front-end that has just come has to wait, because its port is held back: it may be
+    /// the one that was there when the data plane ended.
+    pub(super) fn holds_back(&mut self, id: PortId) -> bool {
+        let is_held = self.restarts.is_held(id.0, Instant::now());
+        let plane = self.planes.serving().filter(|plane| is_held && plane.is_loaded());
+        let is_new = plane.map(|plane| plane.without.insert(id));
+        if is_new.is_some() {
+            self.complain(id, HELD);
+        }
+        is_new.is_some()
+    }
+
     /// Rings may start, there where those positions say.
     pub(super) fn go(plane: &mut Plane, positions: &[u8], journal: &Arc<OwnedFd>) {
         plane.enters(Stage::Going);

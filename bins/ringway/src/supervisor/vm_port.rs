@@ -354,8 +354,10 @@ impl Supervisor {
         self.next_link += 1;
         let number = self.next_link;
         vm.link = Some(FrontEnd::new(number, (connection, peer), spec.clone()));
-        let message = |order| ToData::Link { order, port: id.0, link: number, spec };
-        self.order_now(Order::Link { port: id }, message, vec![]);
+        if !self.holds_back(id) {
+            let message = |order| ToData::Link { order, port: id.0, link: number, spec };
+            self.order_now(Order::Link { port: id }, message, vec![]);
+        }
         self.watch_link(id);
     }
 }
