@@ -334,7 +334,7 @@ impl Restarts {
                 *port
             })
             .collect();
-        released.iter().for_each(|port| _ = self.suspects.0.remove(port));
+        released.iter().for_each(|port| self.forget_blame(*port));
         released
     }
 
@@ -342,6 +342,11 @@ impl Restarts {
     pub fn release(&mut self, port: u16) {
         self.quarantines.remove(&port);
         self.held.remove(&port);
+        self.forget_blame(port);
+    }
+
+    /// It is served again: what it was suspected of counts no more.
+    fn forget_blame(&mut self, port: u16) {
         self.doubtful.retain(|(receiver, _)| *receiver != port);
         self.suspects.0.remove(&port);
     }
@@ -588,6 +593,25 @@ mod tests {
         assert_eq!(restarts.quarantined_until(1), Some(now + QUARANTINED_FOR));
         let restarts = Restarts::with_quarantined(restarts.quarantined(), now + ms(5));
         assert_eq!(restarts.next_release(), Some(now + ms(5) + QUARANTINED_FOR));
+    }
+
+    /// Blamed once more, for what it has done itself, it is not released with its old quarantine.
+    #[test]
+    fn a_doubt_ends_with_the_quarantine_that_it_is_about() {
+        let (mut now, mut restarts) = (Instant::now(), Restarts::default());
+        let into_two = [Busy { visited: 1, into: Some(2) }];
+        let blamed =
+            (0..BLAMED_AFTER).flat_map(|_| restarts.died(now, SEGV, &into_two, &[]).quarantine);
+        assert_eq!(blamed.collect::<Vec<_>>(), [2]);
+        // It ends all the time, so that nothing is forgotten.
+        let end = now + QUARANTINED_FOR;
+        while now < end {
+            now += FORGOTTEN_AFTER / 2;
+            restarts.died(now, End::Exit(1), &[], &[]);
+        }
+        assert_eq!(restarts.take_released(now), [2]);
+        let verdict = restarts.died(now, SEGV, &visits([1]), &[]);
+        assert_eq!((verdict.quarantine, verdict.release), (vec![1], vec![]));
     }
 
     #[test]
