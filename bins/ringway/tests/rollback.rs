@@ -27,7 +27,7 @@ const STEPS: [(&str, &str, &str); 7] = [
     ("start", "it ended: exit status 3", "it was not ready within 3s"),
     ("hello", "it ended: exit status 3", "it was not ready within 3s"),
     ("ready", "it ended: exit status 3", "it did not go on within 1s"),
-    ("twice", "it ended: SIGKILL (9)", ""),
+    ("twice", "it ended: the supervisor has killed it", ""),
     ("go", "it ended: exit status 3", "it did not go on within 1s"),
     ("serves", "it has ended", ""),
     ("checks", "the old supervisor goes on: this one cannot", "it did not say within 2s"),
@@ -67,6 +67,13 @@ fn end() -> ! {
         std::thread::sleep(Duration::from_secs(1));
     }
     exit(3);
+}
+
+/// Whether this program was started with more than standard input, output and error.
+fn has_descriptors() -> bool {
+    let numbers = std::fs::read_dir("/proc/self/fd").expect("it runs");
+    // And the directory.
+    numbers.count() > 4
 }
 
 /// A data plane that speaks as it should, up to a step.
@@ -109,6 +116,10 @@ fn be_bad() -> ! {
                 tell(&ToSupervisor::Finished { order, is_told, is_closing, refusal });
             }
             Ok(ToData::Replayed {}) => {
+                // It is told of none, and so none must be there.
+                if has_descriptors() {
+                    exit(4);
+                }
                 tell(&ToSupervisor::Ready { refusal: None });
                 ends_at("ready");
                 if name.starts_with("twice") {

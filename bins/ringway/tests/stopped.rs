@@ -6,16 +6,19 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Ringway, wait_for};
 use ringway_testkit::{AnyUserGuest, GuestOptions};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
 const PORTS: [&str; 4] = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
 
 /// Enough of it for many calls.
 const TRACED: Duration = Duration::from_secs(2);
+
+/// So long a data plane is waited for that is to end.
+const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// All workers sleep after that time without packets.
 const QUIET: Duration = Duration::from_millis(100);
@@ -126,4 +129,25 @@ fn all_front_ends_stay_while_strace_follows_the_process() {
         strace.wait().expect("a child");
         sleep(TRACED / 10);
     });
+}
+
+/// It may be writing its last words: signals that come meanwhile do not end it sooner.
+#[test]
+fn a_data_plane_has_its_time_to_end_whatever_signals_come() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut ringway = Ringway::run(directory.path(), &PORTS);
+    let (pid, is_over) = (ringway.pid(), AtomicBool::new(false));
+    kill_process(ringway.data_plane(), Signal::STOP).expect("it runs");
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) && begun.elapsed() < common::LIMIT {
+                let _ = kill_process(pid, Signal::CHILD);
+                sleep(Duration::from_millis(20));
+            }
+        });
+        ringway.must_end_soon(common::LIMIT);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(begun.elapsed() >= LAST_WAIT, "after {:?}", begun.elapsed());
 }

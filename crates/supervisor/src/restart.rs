@@ -78,6 +78,8 @@ pub enum End {
     Signal(i32),
     /// The [`Watch`](crate::watch::Watch) has ended it.
     Hung,
+    /// The supervisor has killed it: it said what cannot be, or was not ready in time.
+    Condemned,
 }
 
 impl End {
@@ -87,7 +89,7 @@ impl End {
 
     fn is_fault(self) -> bool {
         match self {
-            Self::Exit(_) => false,
+            Self::Exit(_) | Self::Condemned => false,
             Self::Signal(signal) => FAULTS.contains(&signal),
             Self::Hung => true,
         }
@@ -557,6 +559,15 @@ mod tests {
         assert_eq!(verdict.start_at - now, HELD_WAIT);
         let verdict = restarts.died(now, SEGV, &visits([7]), &[]);
         assert_eq!(verdict.start_at - now, WAITS[4]);
+    }
+
+    #[test]
+    fn the_supervisor_is_not_outside() {
+        let (now, mut restarts) = (Instant::now(), Restarts::default());
+        for wait in WAITS {
+            let verdict = restarts.died(now, End::Condemned, &visits([1]), &[(0, 1)]);
+            assert_eq!((verdict.start_at - now, verdict.quarantine.len()), (wait, 0));
+        }
     }
 
     #[test]

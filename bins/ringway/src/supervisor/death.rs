@@ -260,6 +260,7 @@ impl Supervisor {
                 format!("{name} ({signal}){call}")
             }
             End::Hung => "it did not answer".to_owned(),
+            End::Condemned => "the supervisor has killed it".to_owned(),
         }
     }
 }

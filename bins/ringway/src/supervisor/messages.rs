@@ -8,6 +8,7 @@ use super::Supervisor;
 use super::journal::Watched;
 use super::order::Finished;
 use super::plane::{MESSAGES_PER_TURN, Stage};
+use super::telling::NEWER;
 
 /// Most bytes of an answer: a thousand ports have fewer.
 const ANSWER_LEN_MAX: usize = 16 << 20;
@@ -135,6 +136,7 @@ impl Supervisor {
                 let why = format!("it knows journals of layouts {first} to {last}, and not {ours}");
                 self.plane_refuses(number, &why);
             }
+            Some(..NEWER) if self.was_given_any(number) => self.start_without_descriptors(number),
             Some(_) if self.planes.is_coming(number) => self.next_says_hello(),
             Some(_) => self.load(number),
             None => {
@@ -155,6 +157,7 @@ impl Supervisor {
         } else {
             self.planes.why_ended = Some(why.to_owned());
         }
+        self.planes.get(number).into_iter().for_each(|plane| plane.is_condemned = true);
         self.end_plane(number, "");
     }
 

@@ -18,10 +18,12 @@ use ringway_supervisor::restart::{Busy, End, RequestId};
 use ringway_supervisor::watch::{Act, Beat, Look, Watch};
 use ringway_supervisor::wire::{Batch, ToSupervisor};
 use ringway_switch::PortId;
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
 };
+use signal_hook::consts::SIGKILL;
 
 use super::descriptors::Kept;
 use super::order::Order;
@@ -111,6 +113,8 @@ pub(super) struct Plane {
     pub(super) watch: Watch,
     pub(super) look_at: Option<Instant>,
     is_hung: bool,
+    /// It has said what cannot be, or has not done in time what it has to: it is killed for that.
+    pub(super) is_condemned: bool,
     /// It may open sockets for the guests of routers.
     pub(super) may_route: bool,
     /// Orders that it has not carried out yet.
@@ -191,6 +195,7 @@ impl Plane {
             watch: Watch::default(),
             look_at: None,
             is_hung: false,
+            is_condemned: false,
             may_route: false,
             orders: BTreeMap::new(),
             asks: BTreeMap::new(),
@@ -283,10 +288,11 @@ impl Plane {
     pub(super) fn end(&self) -> Option<End> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten()?;
-        Some(match (self.is_hung, status.terminating_signal()) {
-            (true, _) => End::Hung,
-            (false, Some(signal)) => End::Signal(signal),
-            (false, None) => End::Exit(status.exit_status().unwrap_or(0)),
+        Some(match status.terminating_signal() {
+            _ if self.is_hung => End::Hung,
+            Some(SIGKILL) if self.is_condemned => End::Condemned,
+            Some(signal) => End::Signal(signal),
+            None => End::Exit(status.exit_status().unwrap_or(0)),
         })
     }
 
@@ -294,13 +300,24 @@ impl Plane {
     pub(super) fn finish(self, at_most: Duration) {
         let Self { channel, pidfd, .. } = self;
         drop(channel);
-        let timeout = rustix::event::Timespec::try_from(at_most).ok();
-        let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
-        let ended = rustix::event::poll(&mut fds, timeout.as_ref()).unwrap_or(0) > 0;
-        if !ended {
+        if !has_ended_within(&pidfd, at_most).unwrap_or(false) {
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);
         }
     }
+}
+
+/// Waits for the end of a process, whatever signals come meanwhile.
+///
+/// # Errors
+/// From the operating system.
+pub(super) fn has_ended_within(pidfd: &OwnedFd, at_most: Duration) -> rustix::io::Result<bool> {
+    let until = Instant::now() + at_most;
+    let ended = retry_on_intr(|| {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+        poll(&mut fds, Timespec::try_from(left).ok().as_ref())
+    })?;
+    Ok(ended > 0)
 }
 
 #[cfg(test)]
@@ -320,5 +337,23 @@ mod tests {
         assert!(taken(&ready).eq([Loading]));
         assert!(taken(&ToSupervisor::Running {}).eq([Going]));
         assert!(taken(&ToSupervisor::Forbidden { call: 1 }).eq(stages));
+    }
+    /// It says how it ended: killed by others, or for what it has done.
+    #[test]
+    fn one_that_is_killed_for_what_it_has_done_is_not_killed_from_outside() {
+        for (is_condemned, end) in [(false, End::Signal(SIGKILL)), (true, End::Condemned)] {
+            let mut child = Command::new("sleep").arg("60").spawn().expect("it starts");
+            let (channel, _theirs) = Channel::pair().expect("sockets");
+            let plane = Plane::of(Pid::from_child(&child), channel, Stage::Going);
+            let mut plane = plane.expect("it runs");
+            plane.is_condemned = is_condemned;
+            assert_eq!(plane.end(), None);
+            plane.kill();
+            let has_ended = has_ended_within(&plane.pidfd, Duration::from_secs(20));
+            assert!(has_ended.expect("a child"));
+            assert_eq!(plane.end(), Some(end));
+            // It was waited for just now.
+            let _ = child.wait();
+        }
     }
 }

@@ -175,6 +175,31 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Whether it was started with file descriptors.
+    pub(super) fn was_given_any(&mut self, number: u32) -> bool {
+        self.planes.get(number).is_some_and(|plane| !plane.given.is_empty())
+    }
+
+    /// One that cannot be told what it was started with would keep it open, whatever guests do: its
+    /// program is started once more, with nothing.
+    pub(super) fn start_without_descriptors(&mut self, number: u32) {
+        let is_next = self.planes.is_coming(number);
+        self.end_plane(number, "");
+        let place = if is_next { Planes::end_coming } else { Planes::end_serving };
+        place(&mut self.planes);
+        let program = self.upgrade_program().filter(|_| is_next).unwrap_or(&self.program);
+        let started = Plane::start(program, vec![]).and_then(|plane| self.watched(plane));
+        match started {
+            Ok(plane) if is_next => self.planes.coming = Some(plane),
+            Ok(plane) => self.planes.serving = Some(plane),
+            Err(why) if is_next => self.upgrade_fails(&explained(&why)),
+            Err(why) => {
+                tracing::error!("{}", explained(&why));
+                self.start_at = Some(Instant::now() + Duration::from_secs(1));
+            }
+        }
+    }
+
     /// All file descriptors that a data plane gets.
     fn all_descriptors(&self) -> Vec<Sent> {
         let served = self.ports.values().filter(|port| port.failure.is_none());
@@ -202,6 +227,7 @@ impl Supervisor {
         };
         if !why.is_empty() {
             tracing::error!("the data plane {why}: it is ended");
+            plane.is_condemned = true;
         }
         let _ = self.poller.remove(plane.channel.as_fd());
         plane.kill();
@@ -298,6 +324,7 @@ impl Supervisor {
             plane.look(now, &self.journal.beats());
             let is_late = plane.since + LOADED_WITHIN < now;
             if is_late && !matches!(plane.stage, Stage::Running | Stage::Ending) {
+                plane.is_condemned = true;
                 plane.kill();
             }
         }

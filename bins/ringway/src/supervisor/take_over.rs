@@ -9,7 +9,6 @@ use ringway_supervisor::restart::Restarts;
 use ringway_supervisor::wire::{Bytes, SeenIp};
 use ringway_switch::PortId;
 use ringway_vhost_user::Connection;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::warn;
 
@@ -21,7 +20,7 @@ use super::forward_sockets::ForwardSockets;
 use super::front_end::FrontEnd;
 use super::journal::Watched;
 use super::peer::Peer;
-use super::plane::Plane;
+use super::plane::{Plane, has_ended_within};
 use super::ports::Port;
 use super::record::{
     AskedRecord, FdAt, Found, FoundFds, LinkRecord, PlaneRecord, PortRecord, Whole,
@@ -210,9 +209,7 @@ impl Supervisor {
             if let Some(signal) = signal {
                 let _ = pidfd_send_signal(&process, signal);
             }
-            let timeout = Timespec::try_from(at_most).ok();
-            let mut polled = [PollFd::new(&process, PollFlags::IN)];
-            if poll(&mut polled, timeout.as_ref())? > 0 {
+            if has_ended_within(&process, at_most)? {
                 return Ok(());
             }
         }

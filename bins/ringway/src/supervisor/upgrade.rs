@@ -120,6 +120,11 @@ impl Supervisor {
         self.upgrade.as_ref().is_some_and(|it| it.client.is_none() && is_early(&it.step))
     }
 
+    /// What the next one was started from.
+    pub(super) fn upgrade_program(&self) -> Option<&File> {
+        self.upgrade.as_ref().map(|upgrade| &upgrade.program)
+    }
+
     /// The next one speaks our version.
     pub(super) fn next_says_hello(&mut self) {
         if let Some(upgrade) = &mut self.upgrade {
