@@ -94,6 +94,37 @@ fn what_the_file_has_counts_more_and_what_cannot_be_keeps_nothing_else() {
     ringway.assert_logged("added-ports.json: ports that were added are not there");
 }
 
+/// What is in the way may be gone at the next start.
+#[test]
+fn an_added_port_that_cannot_be_opened_again_is_kept_for_the_next_start() {
+    let directory = service();
+    let mut ringway = start(directory.path(), "one");
+    for port in ["a=vm:a.sock", "b=vm:b.sock"] {
+        ringway.told(&["port", "add", port]);
+    }
+    let restart = |mut ringway: Ringway, text: &str, names: &[&str]| {
+        ringway.must_end_soon(Duration::from_secs(5));
+        write(&directory, text);
+        let ringway = start(directory.path(), "one");
+        assert_eq!(ringway.names(), names);
+        ringway
+    };
+    let nothing = "[ringway]\nno_ports = true\n";
+    let (its_place, its_name) =
+        ("[port.other]\nvm = \"b.sock\"\n", "[port.b]\nvm = \"other.sock\"\n");
+    ringway = restart(ringway, its_place, &["other", "a"]);
+    ringway = restart(ringway, nothing, &["a", "b"]);
+    ringway = restart(ringway, its_name, &["b", "a"]);
+    ringway = restart(ringway, nothing, &["a", "b"]);
+    ringway = restart(ringway, its_place, &["other", "a"]);
+    // Another supervisor does not forget it; a user can.
+    ringway.told(&["upgrade"]);
+    ringway = restart(ringway, its_place, &["other", "a"]);
+    ringway.told(&["port", "add", "b=vm:c.sock"]);
+    ringway.told(&["port", "remove", "b"]);
+    restart(ringway, nothing, &["a"]);
+}
+
 /// As `ringway port list --toml` prints them, and otherwise.
 #[test]
 fn a_file_that_has_an_added_port_makes_it_its_own() {

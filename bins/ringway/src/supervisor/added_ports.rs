@@ -43,6 +43,8 @@ struct Document {
 pub(super) struct AddedPorts {
     file: Option<PathBuf>,
     pub(super) is_changed: bool,
+    /// Those that could not be opened again: perhaps the next time.
+    unopened: Vec<Map<String, Value>>,
     /// The log says that it cannot be written.
     is_told: bool,
 }
@@ -94,11 +96,24 @@ impl Supervisor {
         };
         for object in found {
             if let Err(why) = self.open_again(&object) {
-                let name = object.get("name").and_then(Value::as_str);
+                let name = name_of(&object);
                 warn!(port = name, "it was added, and is not there any more: {why:#}");
+                self.added.unopened.push(object);
             }
         }
         self.added.is_changed = true;
+    }
+
+    /// The supervisor before had all ports that are there; what else was added could not be opened.
+    pub(super) fn recall_unopened(&mut self) {
+        let found = self.added.read().unwrap_or_default();
+        let is_here = |it: &Map<String, Value>| name_of(it).is_some_and(|it| self.has_port(it));
+        self.added.unopened = found.into_iter().filter(|object| !is_here(object)).collect();
+        self.added.is_changed = true;
+    }
+
+    fn has_port(&self, name: &str) -> bool {
+        self.specs().any(|spec| spec.name == name)
     }
 
     fn open_again(&mut self, object: &Map<String, Value>) -> anyhow::Result<()> {
@@ -144,7 +159,12 @@ impl Supervisor {
             port.source == Source::Added && !port.is_leaving() && has_place
         };
         let written = |spec: &PortSpec| json::write_port(&absolute(spec));
-        let ports = self.ports.values().filter(is_kept).map(|port| written(&port.spec)).collect();
+        let ports = self.ports.values().filter(is_kept).map(|port| written(&port.spec));
+        let mut ports: Vec<_> = ports.collect();
+        // One that was added since counts more.
+        let is_there = |name: &str| ports.iter().any(|port| name_of(port) == Some(name));
+        self.added.unopened.retain(|object| name_of(object).is_none_or(|name| !is_there(name)));
+        ports.extend(self.added.unopened.iter().cloned());
         let outcome = self.added.write(ports);
         if let Err(why) = &outcome
             && !self.added.is_told
@@ -153,6 +173,10 @@ impl Supervisor {
         }
         self.added.is_told = outcome.is_err();
     }
+}
+
+fn name_of(object: &Map<String, Value>) -> Option<&str> {
+    object.get("name")?.as_str()
 }
 
 /// The next one may be started in another directory.

@@ -145,7 +145,7 @@ impl Supervisor {
             supervisor.watch_link(id);
             supervisor.serve_listener(id);
         }
-        supervisor.added.is_changed = true;
+        supervisor.recall_unopened();
         supervisor.answer_upgrade(whole.asked);
         Ok(supervisor)
     }
