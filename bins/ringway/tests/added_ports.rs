@@ -143,3 +143,22 @@ fn a_file_that_has_an_added_port_makes_it_its_own() {
     ringway.told(&["reload"]);
     wait_for("no port", || ringway.names().is_empty().then_some(()));
 }
+
+/// Not as it says: it is the file's all the same.
+#[test]
+fn a_file_that_has_an_added_port_otherwise_than_possible_makes_it_its_own() {
+    let directory = service();
+    let arguments = ["--config", "ringway.toml"];
+    let Some(ringway) = Ringway::run_in_namespace(directory.path(), &arguments) else {
+        return println!("skipped: no network namespace or no /dev/net/tun here");
+    };
+    ringway.told(&["port", "add", "up=tap:rwt0,mtu=1400"]);
+    ringway.inside(&["ip", "link", "set", "rwt0", "down"]);
+    ringway.inside(&["ip", "link", "set", "rwt0", "name", "other"]);
+    write(&directory, "[port.up]\ntap = \"rwt0\"\nmtu = 1300\n");
+    let refused = ringway.refused(&["reload"]);
+    assert!(refused.contains("port up stays as it was"), "{refused}");
+    write(&directory, "[ringway]\nno_ports = true\n");
+    ringway.told(&["reload"]);
+    wait_for("no port", || ringway.names().is_empty().then_some(()));
+}

@@ -110,9 +110,8 @@ impl Supervisor {
             if port.spec != *spec {
                 asked.warns([format!("port {name}: it was added, and is as the file says now")]);
             }
-            if port.spec == *spec || port.spec.kind != spec.kind {
-                port.from_file = Some(port.spec.clone());
-            }
+            // As it is: what the file says otherwise is carried out next, or tried the next time.
+            port.from_file = Some(port.spec.clone());
         }
     }
 
