@@ -78,6 +78,13 @@ pub fn links(number: u32) -> Vec<u8> {
     bytes(message, NLM_F_REQUEST | NLM_F_DUMP, number)
 }
 
+/// Asks for one interface.
+pub fn one_link(interface: u32, number: u32) -> Vec<u8> {
+    let mut message = LinkMessage::default();
+    message.header.index = interface;
+    bytes(RouteNetlinkMessage::GetLink(message), NLM_F_REQUEST | NLM_F_ACK, number)
+}
+
 /// Takes an entry away.
 pub fn remove(entry: &Entry, number: u32) -> Vec<u8> {
     let mut message = about(entry.interface);

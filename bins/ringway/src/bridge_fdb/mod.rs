@@ -138,6 +138,27 @@ impl Netlink {
         Ok(said.0.into_iter().filter_map(link).collect())
     }
 
+    /// One interface, by its number, however many others there are.
+    ///
+    /// # Errors
+    /// There is none, or the kernel does not answer.
+    pub fn link(&mut self, interface: u32) -> anyhow::Result<Link> {
+        let request = messages::one_link(interface, self.next_number());
+        self.send(&request)?;
+        let mut found = None;
+        for _ in 0..DATAGRAMS_MAX {
+            for said in self.receive()? {
+                match said {
+                    Said::Link(link) => found = Some(link),
+                    Said::Acknowledged => return found.context("no such interface"),
+                    Said::Refused(number) => return Err(refusal(number)),
+                    _ => {}
+                }
+            }
+        }
+        bail!("the kernel does not answer")
+    }
+
     fn list(&mut self) -> anyhow::Result<Vec<Entry>> {
         let (mut entries, mut is_torn) = self.list_once()?;
         for _ in 1..ATTEMPTS_MAX {
@@ -214,4 +235,22 @@ fn is_late(number: i32) -> bool {
 
 fn refusal(number: i32) -> anyhow::Error {
     anyhow::Error::from(Errno::from_raw_os_error(number)).context("the kernel refuses")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_interface_is_told_alone() {
+        let Ok(number) = interface("lo") else { return println!("skipped: no interface lo here") };
+        let mut netlink = match Netlink::open() {
+            Ok(netlink) => netlink,
+            Err(why) => return println!("skipped: {why:#}"),
+        };
+        let link = netlink.link(number).expect("it is there");
+        assert_eq!((link.interface, link.name.as_str(), link.bridge), (number, "lo", None));
+        assert!(netlink.link(i32::MAX.unsigned_abs()).is_err(), "there is none of that number");
+        assert!(netlink.links().expect("a list").contains(&link), "the next answer is whole");
+    }
 }

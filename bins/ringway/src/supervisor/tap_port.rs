@@ -17,7 +17,6 @@ use super::accept_backoff::RETRY_AFTER;
 use super::order::Asked;
 use super::plane::Sent;
 use super::record::{Fds, FoundFds, TapRecord};
-use crate::bridge_fdb::messages::Link;
 use crate::bridge_fdb::{self, Netlink};
 use crate::config::{PortKind, PortSpec};
 use crate::places::WIDE_SERVICE;
@@ -198,13 +197,13 @@ impl Supervisor {
             return;
         }
         // A service may not ask: then it is not known.
-        let Ok(links) = Netlink::open().and_then(|mut netlink| netlink.links()) else { return };
-        let number_of = |it: &Link| it.interface;
+        let Ok(mut netlink) = Netlink::open() else { return };
+        // Not all interfaces, of which there may be thousands: statistics are asked for often.
         for port in self.ports.values_mut().filter(|port| is_tap(port)) {
-            let own = links.iter().find(|link| Some(link.name.as_str()) == port.tap.name());
-            let bridge = own.and_then(|link| link.bridge);
-            let bridge = links.iter().find(|link| Some(number_of(link)) == bridge);
-            port.tap.see_bridge(bridge.map(|link| link.name.clone()));
+            let own = port.tap.name().and_then(|name| bridge_fdb::interface(name).ok());
+            let link = own.and_then(|own| netlink.link(own).ok());
+            let bridge = link.and_then(|link| netlink.link(link.bridge?).ok());
+            port.tap.see_bridge(bridge.map(|bridge| bridge.name));
         }
     }
 
