@@ -20,7 +20,7 @@ impl Fabric<'_> {
         match &pair.end {
             // Buffers that are not enough for the longest packet may be for others.
             End::Guest(guest)
-                if pair.takes
+                if pair.carrier.takes()
                     && guest.queues.is_running(Queue::ToGuest)
                     && !guest.queues.never_fits() =>
             {

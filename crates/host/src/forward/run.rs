@@ -53,7 +53,7 @@ impl Run {
         pair: &mut QueuePair,
         lifetime: PayloadLifetime,
     ) -> RunEnd {
-        if !pair.takes {
+        if !pair.carrier.takes() {
             pair.count_drop(DropReason::LinkDown);
             return RunEnd::Put(Put::Refused);
         }

@@ -348,7 +348,7 @@ fn direct_slot(fabric: &mut Fabric<'_>, guest: Guest) -> Option<PortId> {
 /// What the guest in a slot takes without help; `None`: its frames are completed.
 fn accepts_of(pair: &QueuePair) -> Option<Accepts> {
     let End::Guest(guest) = &pair.end else { return None };
-    let is_ready = pair.takes && guest.queues.is_running(Queue::ToGuest);
+    let is_ready = pair.carrier.takes() && guest.queues.is_running(Queue::ToGuest);
     (is_ready && guest.queues.negotiated().guest_csum).then(|| accepts(guest))
 }
 
@@ -360,7 +360,7 @@ fn is_running(fabric: &mut Fabric<'_>, guest: Guest) -> bool {
         PairOwner::There(_) => return true,
     };
     fabric.receivers.slot(slot).is_some_and(|pair| match &pair.end {
-        End::Guest(guest) => pair.is_link_up && guest.queues.is_running(Queue::ToGuest),
+        End::Guest(guest) => pair.carrier.is_up() && guest.queues.is_running(Queue::ToGuest),
         End::Absent => false,
         _ => true,
     })

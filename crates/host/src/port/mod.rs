@@ -35,6 +35,20 @@ pub enum Carrier {
     Up,
 }
 
+impl Carrier {
+    /// Whether packets that come from there go anywhere.
+    #[inline(always)]
+    pub(crate) fn is_up(self) -> bool {
+        self != Self::Down
+    }
+
+    /// Whether anything goes there.
+    #[inline(always)]
+    pub(crate) fn takes(self) -> bool {
+        self == Self::Up
+    }
+}
+
 /// A port as the switch knows it.
 #[derive(Debug)]
 pub(crate) struct Port {
@@ -42,10 +56,8 @@ pub(crate) struct Port {
     pub(crate) pairs: PairMap,
     /// Goes up whenever the number of the port is given to another one.
     pub(crate) generation: u8,
-    /// While it is not, nothing goes in or out: packets are taken and dropped.
-    pub(crate) is_link_up: bool,
-    /// Whether anything goes to it: see [`Carrier::Rising`](crate::Carrier::Rising).
-    pub(crate) takes: bool,
+    /// What it does not carry is taken and dropped.
+    pub(crate) carrier: Carrier,
     /// How its guest is notified, from its next attachment on.
     pub(crate) notify: Policy,
     /// Whether waits of its guest are counted.
@@ -64,8 +76,7 @@ impl Port {
             id,
             pairs: PairMap::one_pair(id),
             generation: 0,
-            is_link_up: true,
-            takes: true,
+            carrier: Carrier::Up,
             notify: Policy::default(),
             counts_waits: false,
             told_mac: None,

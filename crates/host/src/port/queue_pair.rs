@@ -10,6 +10,7 @@ use crate::journal::counts::Counts;
 use crate::nat::NatPort;
 use crate::os::page_faults::{FaultTime, Step};
 use crate::pace::Flush;
+use crate::port::Carrier;
 use crate::port::guest_end::{FlushOutcome, GuestEnd, TimersEnded};
 use crate::port::hold_credit::{HOLD_MAX_NS, Taken};
 use crate::port::room::ReceiverRoom;
@@ -28,8 +29,7 @@ pub(crate) struct QueuePair {
     /// A tap's packets are read here; another worker may only write to it.
     pub(crate) is_read: bool,
     /// As of its port.
-    pub(crate) is_link_up: bool,
-    pub(crate) takes: bool,
+    pub(crate) carrier: Carrier,
     pub(crate) room: ReceiverRoom,
     /// Work of its last visit beyond the budget, in units.
     pub(crate) debt: u32,
@@ -70,8 +70,7 @@ impl QueuePair {
             pair: FromPair { pair: 0, of: 1 },
             end: End::Absent,
             is_read: true,
-            is_link_up: true,
-            takes: true,
+            carrier: Carrier::Up,
             room: ReceiverRoom::new(),
             debt: 0,
             refused: Drops::default(),
@@ -95,7 +94,7 @@ impl QueuePair {
     /// Hands one packet to what is at the end.
     #[inline]
     pub(crate) fn put(&mut self, packet: &Packet<'_>, lifetime: PayloadLifetime) -> Put {
-        if !self.takes {
+        if !self.carrier.takes() {
             self.count_drop(DropReason::LinkDown);
             return Put::Refused;
         }

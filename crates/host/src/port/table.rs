@@ -148,8 +148,8 @@ impl Ports {
         for number in 1..=more {
             let slot = self.free_slot();
             let pair = FromPair { pair: index + number * size, of: 1 };
-            let Port { is_link_up, takes, .. } = *self.port(port);
-            *self.at(slot) = QueuePair { port, pair, is_link_up, takes, ..QueuePair::absent(slot) };
+            let carrier = self.port(port).carrier;
+            *self.at(slot) = QueuePair { port, pair, carrier, ..QueuePair::absent(slot) };
             slots.push(slot);
         }
         self.port(port).pairs.place(pairs, worker, &slots);
@@ -176,12 +176,9 @@ impl Ports {
     }
 
     pub(crate) fn set_link(&mut self, id: PortId, carrier: Carrier) {
-        let (is_up, takes) = (carrier != Carrier::Down, carrier == Carrier::Up);
-        let port = self.port(id);
-        (port.is_link_up, port.takes) = (is_up, takes);
+        self.port(id).carrier = carrier;
         for slot in self.slots_of(id) {
-            let pair = self.at(slot);
-            (pair.is_link_up, pair.takes) = (is_up, takes);
+            self.at(slot).carrier = carrier;
         }
     }
 

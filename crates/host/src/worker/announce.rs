@@ -45,7 +45,7 @@ pub(crate) fn announce(
     ports: &mut Ports,
     rewriter: &mut Rewriter,
 ) -> bool {
-    if ports.ports.get(usize::from(id.0)).is_none_or(|port| !port.is_link_up) {
+    if ports.ports.get(usize::from(id.0)).is_none_or(|port| !port.carrier.is_up()) {
         return false;
     }
     let is_told = |switch: &Switch, port: PortId, end: &End| {

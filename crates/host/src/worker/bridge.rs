@@ -52,7 +52,7 @@ impl Bridge {
         let port = &ports.ports[usize::from(pair.port.0)];
         match port.told_mac {
             // Another port has it already: then this one has none.
-            Some(mac) if port.is_link_up && runs.contains(&true) => {
+            Some(mac) if port.carrier.is_up() && runs.contains(&true) => {
                 self.switch.claim(port.id, mac);
             }
             _ => self.switch.release(port.id),

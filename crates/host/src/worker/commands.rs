@@ -248,7 +248,7 @@ impl Worker {
     }
 
     fn set_link(&mut self, id: PortId, carrier: Carrier, done: &Answer<()>) {
-        let is_up = carrier != Carrier::Down;
+        let is_up = carrier.is_up();
         self.ports.set_link(id, carrier);
         for slot in self.ports.slots_of(id) {
             if let End::Tap(tap) = &self.ports.at(slot).end {

@@ -76,7 +76,7 @@ impl Worker {
         self.peers.note_sender(from);
         let (before, rest) = self.ports.slots.split_at_mut(at);
         let Some((pair, after)) = rest.split_first_mut() else { return (VisitEnd::Idle, 0) };
-        let cable = if pair.is_link_up { self.bridge.other_end(pair.port) } else { None };
+        let cable = if pair.carrier.is_up() { self.bridge.other_end(pair.port) } else { None };
         let bounce = pair.faults.is_timed().then(|| self.stalls.bounce());
         // One packet at a time: others wait for one page fault, not for one of each packet.
         let work = if bounce.is_some() { BUDGET_UNITS - 1 } else { pair.debt };
@@ -87,7 +87,7 @@ impl Worker {
             cable,
             now,
             now_ms: now.0 / NS_PER_MS,
-            is_link_up: pair.is_link_up,
+            is_link_up: pair.carrier.is_up(),
             refused: &mut pair.refused,
             rewriter: &mut self.buffers.rewriter,
             last_way: None,
