@@ -9,7 +9,7 @@ use ringway_net::{DropReason, MacAddress};
 use crate::entry::Tick;
 use crate::frame::Frame;
 use crate::groups::{Group, GroupTick};
-use crate::guard;
+use crate::guard::{self, FalseClaim};
 use crate::notes::{Notes, Step};
 use crate::own_ip::own_ip;
 use crate::snoop::{Heard, Message, listen};
@@ -129,7 +129,7 @@ impl Switch {
         let vlan = vlan?;
         let addresses = guard::check(policy, frame);
         notes.note(Step::Addresses(addresses));
-        addresses?;
+        addresses.map_err(FalseClaim::reason)?;
         self.now = Tick::of_ms(now_ns / NS_PER_MS);
         let learned = self.shared.macs.learn(from, vlan, frame.source, self.now);
         notes.note(Step::Source(learned));

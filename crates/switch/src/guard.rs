@@ -34,23 +34,54 @@ const TARGET_LINK_ADDRESS: u8 = 2;
 /// Options of one neighbour discovery message that are looked at.
 const OPTIONS_MAX: usize = 8;
 
+/// What a packet claims that is not its port's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FalseClaim {
+    /// This MAC address.
+    Mac(MacAddress),
+    /// This IP address.
+    Ip(IpAddr),
+    /// It says what only routers say, of which the port is none: a redirect, or an advertisement.
+    Router {
+        /// It sends packets for others elsewhere.
+        is_redirect: bool,
+    },
+    /// A type of which it is not known where its addresses are.
+    Type(u16),
+    /// A MAC address that is not where it could be read.
+    UnreadMac,
+    /// The same of an IP address.
+    UnreadIp,
+}
+
+impl FalseClaim {
+    /// What is counted.
+    pub fn reason(self) -> DropReason {
+        match self {
+            Self::Mac(_) | Self::UnreadMac => DropReason::SpoofedMac,
+            Self::Ip(_) | Self::Router { .. } | Self::Type(_) | Self::UnreadIp => {
+                DropReason::SpoofedIp
+            }
+        }
+    }
+}
+
 /// # Errors
-/// Which kind of address is not the port's.
-pub(crate) fn check(policy: &PortPolicy, frame: &Frame<'_>) -> Result<(), DropReason> {
+/// The first thing that it claims and is not the port's.
+pub(crate) fn check(policy: &PortPolicy, frame: &Frame<'_>) -> Result<(), FalseClaim> {
     let lock = Lock { mac: policy.locked_mac, ips: &policy.locked_ips };
     if lock.mac.is_none() && lock.ips.is_empty() {
         return Ok(());
     }
-    if !lock.allows_mac(frame.source) {
-        return Err(DropReason::SpoofedMac);
-    }
+    lock.check_mac(frame.source)?;
     match frame.ethertype {
         Some(ARP | RARP) => lock.check_arp(frame.payload),
-        Some(IPV4) => lock.check_ipv4(frame.payload).ok_or(DropReason::SpoofedIp),
+        Some(IPV4) => lock.check_ipv4(frame.payload),
         Some(IPV6) => lock.check_ipv6(frame.payload),
         // Anything else could carry IP in a way that only its receiver understands.
         Some(_) if lock.ips.is_empty() => Ok(()),
-        _ => Err(DropReason::SpoofedIp),
+        Some(other) => Err(FalseClaim::Type(other)),
+        None => Err(FalseClaim::UnreadIp),
     }
 }
 
@@ -60,91 +91,83 @@ struct Lock<'a> {
 }
 
 impl Lock<'_> {
-    fn allows_mac(&self, mac: MacAddress) -> bool {
-        self.mac.is_none_or(|locked| locked == mac)
+    fn check_mac(&self, mac: MacAddress) -> Result<(), FalseClaim> {
+        let is_own = self.mac.is_none_or(|locked| locked == mac);
+        if is_own { Ok(()) } else { Err(FalseClaim::Mac(mac)) }
     }
 
-    fn allows_ip(&self, ip: IpAddr) -> bool {
-        self.ips.is_empty() || self.ips.contains(&ip)
+    fn check_ip(&self, ip: impl Into<IpAddr>) -> Result<(), FalseClaim> {
+        let ip = ip.into();
+        let is_own = self.ips.is_empty() || self.ips.contains(&ip);
+        if is_own { Ok(()) } else { Err(FalseClaim::Ip(ip)) }
     }
 
-    fn allows_v4(&self, octets: [u8; 4]) -> bool {
-        self.allows_ip(IpAddr::V4(Ipv4Addr::from(octets)))
-    }
-
-    fn allows_v6(&self, octets: [u8; 16]) -> bool {
-        self.allows_ip(IpAddr::V6(Ipv6Addr::from(octets)))
-    }
-
-    fn check_arp(&self, arp: &[u8]) -> Result<(), DropReason> {
+    fn check_arp(&self, arp: &[u8]) -> Result<(), FalseClaim> {
         const ETHERNET_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
         let sender_mac = array(arp, 8).filter(|_| arp.starts_with(&ETHERNET_IPV4));
-        let sender_mac = sender_mac.map(MacAddress).ok_or(DropReason::SpoofedMac)?;
-        let sender_ip: [u8; 4] = array(arp, 14).ok_or(DropReason::SpoofedIp)?;
-        if !self.allows_mac(sender_mac) {
-            return Err(DropReason::SpoofedMac);
+        let sender_mac = sender_mac.map(MacAddress).ok_or(FalseClaim::UnreadMac)?;
+        let sender_ip = v4(arp, 14)?;
+        self.check_mac(sender_mac)?;
+        if !sender_ip.is_unspecified() {
+            return self.check_ip(sender_ip);
         }
         // RFC 5227: a probe names no sender. Who answers a probe of its own address gives it up.
-        let is_own = match sender_ip {
-            [0, 0, 0, 0] => {
-                let target = array(arp, 24).ok_or(DropReason::SpoofedIp)?;
-                target == [0; 4] || self.allows_v4(target)
-            }
-            sender => self.allows_v4(sender),
-        };
-        if is_own { Ok(()) } else { Err(DropReason::SpoofedIp) }
+        match v4(arp, 24)? {
+            Ipv4Addr::UNSPECIFIED => Ok(()),
+            target => self.check_ip(target),
+        }
     }
 
-    fn check_ipv4(&self, ip: &[u8]) -> Option<()> {
+    fn check_ipv4(&self, ip: &[u8]) -> Result<(), FalseClaim> {
+        const UNREAD: FalseClaim = FalseClaim::UnreadIp;
         if self.ips.is_empty() {
-            return Some(());
+            return Ok(());
         }
-        let version_and_len = *ip.first()?;
+        let version_and_len = *ip.first().ok_or(UNREAD)?;
         let header_len = usize::from(version_and_len & 0xf) * 4;
         if version_and_len >> 4 != 4 || header_len < 20 {
-            return None;
+            return Err(UNREAD);
         }
-        let source: [u8; 4] = array(ip, 12)?;
-        if source != [0; 4] {
-            return self.allows_v4(source).then_some(());
+        let source = v4(ip, 12)?;
+        if !source.is_unspecified() {
+            return self.check_ip(source);
         }
         // Who has no address yet asks for one, or reports groups.
-        let is_first = word(ip, 6)? & 0x1fff == 0;
-        match *ip.get(9)? {
-            UDP if is_first => (word(ip, header_len + 2)? == DHCP_SERVER_PORT).then_some(()),
-            IGMP => Some(()),
-            _ => None,
-        }
+        let is_first = word(ip, 6).ok_or(UNREAD)? & 0x1fff == 0;
+        let may_lack_address = match *ip.get(9).ok_or(UNREAD)? {
+            UDP if is_first => word(ip, header_len + 2).ok_or(UNREAD)? == DHCP_SERVER_PORT,
+            protocol => protocol == IGMP,
+        };
+        if may_lack_address { Ok(()) } else { Err(FalseClaim::Ip(source.into())) }
     }
 
-    fn check_ipv6(&self, ip: &[u8]) -> Result<(), DropReason> {
-        let source: [u8; 16] = array(ip, 8).ok_or(DropReason::SpoofedIp)?;
-        let upper = ipv6::upper(ip).ok_or(DropReason::SpoofedIp)?;
+    fn check_ipv6(&self, ip: &[u8]) -> Result<(), FalseClaim> {
+        let source = v6(ip, 8)?;
+        let upper = ipv6::upper(ip).ok_or(FalseClaim::UnreadIp)?;
         let kind = upper.bytes.first().filter(|_| upper.protocol == ICMPV6 && !upper.is_fragment);
         let may_lack_address = kind.is_some_and(|kind| WITHOUT_ADDRESS.contains(kind));
-        let is_unspecified = source == [0; 16] && may_lack_address;
-        if !is_unspecified && !self.allows_v6(source) {
-            return Err(DropReason::SpoofedIp);
+        let is_unspecified = source.is_unspecified() && may_lack_address;
+        if !is_unspecified {
+            self.check_ip(source)?;
         }
         if upper.protocol != ICMPV6 || !upper.is_first {
             return Ok(());
         }
         // Duplicate address detection would keep another from its address.
-        let is_probe = is_unspecified && upper.bytes.first() == Some(&NEIGHBOUR_SOLICITATION);
-        if is_probe && !array(upper.bytes, 8).is_some_and(|target| self.allows_v6(target)) {
-            return Err(DropReason::SpoofedIp);
+        if is_unspecified && upper.bytes.first() == Some(&NEIGHBOUR_SOLICITATION) {
+            self.check_ip(v6(upper.bytes, 8)?)?;
         }
         self.check_icmpv6(&upper)
     }
 
-    fn check_icmpv6(&self, upper: &ipv6::Upper<'_>) -> Result<(), DropReason> {
-        let kind = *upper.bytes.first().ok_or(DropReason::SpoofedIp)?;
+    fn check_icmpv6(&self, upper: &ipv6::Upper<'_>) -> Result<(), FalseClaim> {
+        let kind = *upper.bytes.first().ok_or(FalseClaim::UnreadIp)?;
         let options_at = match kind {
             ROUTER_SOLICITATION => 8,
             NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT => 24,
             // Who has addresses of its own only is no router.
             ROUTER_ADVERTISEMENT | REDIRECT if !self.ips.is_empty() => {
-                return Err(DropReason::SpoofedIp);
+                return Err(FalseClaim::Router { is_redirect: kind == REDIRECT });
             }
             ROUTER_ADVERTISEMENT => 16,
             REDIRECT => 40,
@@ -152,18 +175,15 @@ impl Lock<'_> {
         };
         // RFC 6980: neighbour discovery is never fragmented.
         if upper.is_fragment {
-            return Err(DropReason::SpoofedIp);
+            return Err(FalseClaim::UnreadIp);
         }
         if kind == NEIGHBOUR_ADVERTISEMENT {
-            let target = array(upper.bytes, 8).ok_or(DropReason::SpoofedIp)?;
-            if !self.allows_v6(target) {
-                return Err(DropReason::SpoofedIp);
-            }
+            self.check_ip(v6(upper.bytes, 8)?)?;
         }
-        self.check_options(kind, upper.bytes.get(options_at..).ok_or(DropReason::SpoofedIp)?)
+        self.check_options(kind, upper.bytes.get(options_at..).ok_or(FalseClaim::UnreadIp)?)
     }
 
-    fn check_options(&self, kind: u8, mut options: &[u8]) -> Result<(), DropReason> {
+    fn check_options(&self, kind: u8, mut options: &[u8]) -> Result<(), FalseClaim> {
         // In a redirect, the target is another station by nature.
         let own = match kind {
             NEIGHBOUR_ADVERTISEMENT => TARGET_LINK_ADDRESS,
@@ -173,13 +193,19 @@ impl Lock<'_> {
             let Some([option, len]) = array(options, 0) else { break };
             let len = usize::from(len) * 8;
             let Some(rest) = options.get(len..).filter(|_| len > 0) else { break };
-            if option == own
-                && !array(options, 2).is_some_and(|mac| self.allows_mac(MacAddress(mac)))
-            {
-                return Err(DropReason::SpoofedMac);
+            if option == own {
+                self.check_mac(array(options, 2).map(MacAddress).ok_or(FalseClaim::UnreadMac)?)?;
             }
             options = rest;
         }
-        if options.is_empty() { Ok(()) } else { Err(DropReason::SpoofedMac) }
+        if options.is_empty() { Ok(()) } else { Err(FalseClaim::UnreadMac) }
     }
+}
+
+fn v4(bytes: &[u8], at: usize) -> Result<Ipv4Addr, FalseClaim> {
+    array::<4>(bytes, at).map(Ipv4Addr::from).ok_or(FalseClaim::UnreadIp)
+}
+
+fn v6(bytes: &[u8], at: usize) -> Result<Ipv6Addr, FalseClaim> {
+    array::<16>(bytes, at).map(Ipv6Addr::from).ok_or(FalseClaim::UnreadIp)
 }

@@ -40,6 +40,7 @@ pub use entry::{AGE_MAX_MS, FLAPS_MAX};
 pub use filter::{Filter, FilterError, STEPS_MAX};
 pub use frame::PEEK_LEN;
 pub use groups::{GROUP_NOTES_MAX, GROUPS_PER_PORT_MAX, GroupNote};
+pub use guard::FalseClaim;
 pub use ip_table::{IPS_PER_PORT_MAX, SeenIp};
 pub use mac_table::{AddressNews, AddressPage, KnownAddress, Learned};
 pub use mac_table::{MACS_MAX, MACS_PER_PORT_MAX, PROBES_MAX};

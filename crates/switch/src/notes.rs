@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use ringway_net::DropReason;
 
-use crate::{Learned, PortId, TagChange, VlanId};
+use crate::{FalseClaim, Learned, PortId, TagChange, VlanId};
 
 /// One thing that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub enum Step {
     Rate(Result<(), u64>),
     /// It is in this VLAN, or in none; or its port may not send such packets.
     Vlan(Result<Option<VlanId>, DropReason>),
-    /// Its source addresses are the port's, as far as that is asked.
-    Addresses(Result<(), DropReason>),
+    /// Its source addresses are the port's, as far as that is asked; or this is not.
+    Addresses(Result<(), FalseClaim>),
     /// Where its source address is, from now on.
     Source(Learned),
     /// It is meant for the next bridge, and goes no further.

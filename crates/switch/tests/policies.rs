@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use common::*;
 use ringway_net::DropReason;
 use ringway_switch::{
-    AGE_MAX_MS, PolicyError, PortId, PortPolicy, RateLimit, Room, TagChange, Vlan, VlanSet,
+    AGE_MAX_MS, FalseClaim, PolicyError, PortId, PortPolicy, RateLimit, Room, Step, TagChange,
+    Vlan, VlanSet,
 };
 
 fn policy() -> PortPolicy {
@@ -156,6 +157,31 @@ const OWN_V6: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 /// A neighbour discovery message of that type with one link-layer address option.
 fn discovery(kind: u8, target: [u8; 16], option: u8, address: u32) -> Vec<u8> {
     [&[kind, 0, 0, 0, 0, 0, 0, 0], &target[..], &[option, 1], &mac(address).0].concat()
+}
+
+/// The one that is not the port's, and not the first of its kind.
+#[test]
+fn what_a_packet_claims_falsely_is_noted() {
+    let own = [0xfd; 16];
+    let mut bench = Bench::new(&[locked_ips(&[IpAddr::from(own)]), policy(), policy()]);
+    let mut noted = |kind, target, options: [(u8, u32); 2]| {
+        let [(first, its), (second, other)] = options;
+        let second = [&[second, 1][..], &mac(other).0].concat();
+        let message = [discovery(kind, target, first, its), second].concat();
+        let frame = ethernet(BROADCAST, mac(1), IPV6, &ipv6(ICMPV6, own, &message));
+        let mut steps = Vec::new();
+        bench.switch.decide_noted(PortId(0), &frame, bench.now_ns, &mut steps);
+        steps.into_iter().find_map(|step| match step {
+            Step::Addresses(claim) => claim.err(),
+            _ => None,
+        })
+    };
+    assert_eq!(noted(136, own, [(1, 7), (2, 1)]), None);
+    assert_eq!(noted(136, own, [(1, 1), (2, 7)]), Some(FalseClaim::Mac(mac(7))));
+    let other = [0xfe; 16];
+    assert_eq!(noted(136, other, [(1, 1), (2, 1)]), Some(FalseClaim::Ip(other.into())));
+    let router = Some(FalseClaim::Router { is_redirect: false });
+    assert_eq!(noted(134, own, [(1, 1), (2, 1)]), router);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use ringway_switch::{
 
 use super::DataPlane;
 use super::questions::ANSWER_MAX;
-use super::trace_reasons::{Head, refused_tag, vlan_text};
+use super::trace_reasons::{Head, refused_claim, refused_tag, vlan_text};
 use crate::config::PortKind;
 use crate::control::{PROTOCOL_VERSION, TraceQuestion, TraceReceiver, TraceReply, TraceStep};
 
@@ -195,10 +195,9 @@ impl DataPlane {
                 ("VLAN", refused_tag(&policy.vlan, head.and_then(|head| head.tag)))
             }
             Step::Addresses(Ok(())) => ("locked addresses", "allow it".into()),
-            Step::Addresses(Err(reason)) => {
-                let figure = head.and_then(|head| head.refused_source(&policy));
-                let figure = figure.map_or(String::new(), |figure| format!(": {figure}"));
-                ("locked addresses", format!("do not allow it ({}){figure}", reason.name()))
+            Step::Addresses(Err(claim)) => {
+                let (name, figure) = (claim.reason().name(), refused_claim(*claim, &policy));
+                ("locked addresses", format!("do not allow it ({name}): {figure}"))
             }
             Step::Source(learned) => ("source", learned_text(*learned).into()),
             Step::Reserved => ("destination", "for the next bridge only".into()),

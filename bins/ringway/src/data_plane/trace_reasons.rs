@@ -1,18 +1,13 @@
 //! The field of a packet that a rule refuses, in words.
-//!
-//! Limits: of what is behind extension headers nothing is named.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ringway_net::MacAddress;
-use ringway_switch::{PortPolicy, Vlan, VlanId};
+use ringway_switch::{FalseClaim, PortPolicy, Vlan, VlanId};
 
 const IPV4: u16 = 0x0800;
-const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 const VLAN_MASK: u16 = 0x0fff;
-const ICMP6: u8 = 58;
 /// VLANs of a trunk that are named, at most.
 const NAMED_MAX: usize = 8;
 
@@ -21,18 +16,16 @@ pub(super) struct Head<'a> {
     pub(super) tag: Option<u16>,
     ethertype: u16,
     payload: &'a [u8],
-    source: MacAddress,
 }
 
 impl<'a> Head<'a> {
     pub(super) fn of(bytes: &'a [u8]) -> Option<Self> {
-        let source = MacAddress(array(bytes, 6)?);
         let ethertype = word(bytes, 12)?;
         if !TAGS.contains(&ethertype) {
-            return Some(Self { tag: None, ethertype, payload: bytes.get(14..)?, source });
+            return Some(Self { tag: None, ethertype, payload: bytes.get(14..)? });
         }
         let (tag, ethertype) = (Some(word(bytes, 14)? & VLAN_MASK), word(bytes, 16)?);
-        Some(Self { tag, ethertype, payload: bytes.get(18..)?, source })
+        Some(Self { tag, ethertype, payload: bytes.get(18..)? })
     }
 
     /// The address that it is for, if it is of IP.
@@ -43,85 +36,29 @@ impl<'a> Head<'a> {
             _ => None,
         }
     }
+}
 
-    /// Addresses that its sender says are its own.
-    fn claimed_ips(&self) -> Vec<IpAddr> {
-        let claimed = match self.ethertype {
-            IPV4 => [v4(self.payload, 12), None],
-            // A probe (RFC 5227) claims what it asks for.
-            ARP => [v4(self.payload, 14), v4(self.payload, 24).filter(|_| self.is_arp_probe())],
-            IPV6 => [v6(self.payload, 8), self.nd_target()],
-            _ => [None, None],
-        };
-        let is_said = |ip: &IpAddr| !ip.is_unspecified();
-        claimed.into_iter().flatten().filter(is_said).collect()
-    }
-
-    fn claimed_macs(&self) -> Vec<MacAddress> {
-        let arp = array(self.payload, 8).filter(|_| self.ethertype == ARP).map(MacAddress);
-        [Some(self.source), arp, self.nd_mac()].into_iter().flatten().collect()
-    }
-
-    fn is_arp_probe(&self) -> bool {
-        array::<4>(self.payload, 14) == Some([0; 4])
-    }
-
-    fn icmp6(&self) -> Option<&'a [u8]> {
-        let is_it = self.ethertype == IPV6 && self.payload.get(6) == Some(&ICMP6);
-        self.payload.get(40..).filter(|_| is_it)
-    }
-
-    fn nd_target(&self) -> Option<IpAddr> {
-        let icmp6 = self.icmp6()?;
-        let claims = matches!(icmp6.first(), Some(135 | 136));
-        v6(icmp6, 8).filter(|_| claims)
-    }
-
-    fn nd_mac(&self) -> Option<MacAddress> {
-        let icmp6 = self.icmp6()?;
-        let at = match icmp6.first()? {
-            133 => 8,
-            134 => 16,
-            135 | 136 => 24,
-            _ => return None,
-        };
-        array(icmp6, at + 2).map(MacAddress)
-    }
-
-    /// Only routers send it.
-    fn is_of_router(&self) -> Option<&'static str> {
-        match self.icmp6()?.first()? {
-            134 => Some("router advertisements"),
-            137 => Some("redirects"),
-            _ => None,
-        }
-    }
-
-    /// Why locked addresses refuse it.
-    pub(super) fn refused_source(&self, policy: &PortPolicy) -> Option<String> {
-        if let Some(locked) = policy.locked_mac
-            && let Some(mac) = self.claimed_macs().into_iter().find(|mac| *mac != locked)
-        {
-            return Some(format!("{mac} is not {locked}"));
-        }
-        if policy.locked_ips.is_empty() {
-            return None;
-        }
+/// What a packet claims that its port's locked addresses do not allow.
+pub(super) fn refused_claim(claim: FalseClaim, policy: &PortPolicy) -> String {
+    let ips = || {
         let locked: Vec<String> = policy.locked_ips.iter().map(ToString::to_string).collect();
-        let locked = locked.join(", ");
-        let is_other = |ip: &IpAddr| !policy.locked_ips.contains(ip);
-        if let Some(ip) = self.claimed_ips().into_iter().find(is_other) {
-            return Some(format!("{ip} is not in {locked}"));
+        locked.join(", ")
+    };
+    match claim {
+        FalseClaim::Mac(mac) => {
+            let locked = policy.locked_mac.map_or_else(String::new, |locked| locked.to_string());
+            format!("{mac} is not {locked}")
         }
-        if let Some(what) = self.is_of_router() {
-            return Some(format!("{what} come from routers, and the port is locked to {locked}"));
+        FalseClaim::Ip(ip) => format!("{ip} is not in {}", ips()),
+        FalseClaim::Router { is_redirect } => {
+            let what = if is_redirect { "redirects" } else { "router advertisements" };
+            format!("{what} come from routers, and the port is locked to {}", ips())
         }
-        (!matches!(self.ethertype, IPV4 | ARP | IPV6)).then(|| {
-            format!(
-                "type {:#06x} is neither ARP, IPv4 nor IPv6, which have addresses",
-                self.ethertype
-            )
-        })
+        FalseClaim::Type(number) => {
+            format!("type {number:#06x} is neither ARP, IPv4 nor IPv6, which have addresses")
+        }
+        FalseClaim::UnreadMac => "a MAC address of its sender cannot be read in it".into(),
+        FalseClaim::UnreadIp => "an IP address of its sender cannot be read in it".into(),
     }
 }
 
