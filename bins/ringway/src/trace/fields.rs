@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use ringway_net::{ETHERNET_HEADER_LEN, MacAddress};
-use ringway_switch::VlanId;
+use ringway_switch::{PEEK_LEN, VlanId};
 
 use super::numbers::{ARP, ICMP, ICMP6, IPV4, IPV6, TCP, UDP};
 use crate::config::SpecError;
@@ -27,9 +27,6 @@ const KEYS: [&str; 16] = [
     "arp_mac",
     "length",
 ];
-
-/// Of a packet, at most.
-const LENGTH_MAX: usize = 65_550;
 
 /// Bits of TCP's header, from the lowest.
 const TCP_FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
@@ -152,9 +149,10 @@ impl Fields {
             "src_port" => self.src_port = port()?,
             "dst_port" => self.dst_port = port()?,
             "length" => {
-                let fits = |len: &usize| (ETHERNET_HEADER_LEN..=LENGTH_MAX).contains(len);
+                let fits = |len: &usize| (ETHERNET_HEADER_LEN..=PEEK_LEN).contains(len);
                 let length = value.parse().ok().filter(fits);
-                let length = length.ok_or_else(|| wrong("no length", "14 to 65550 bytes"))?;
+                let advice = format!("14 to {PEEK_LEN} bytes: no rule looks at more");
+                let length = length.ok_or_else(|| wrong("no length", &advice))?;
                 self.length = Some(length);
             }
             _ => return self.set_behind_ip(&origin, key, value),
@@ -354,8 +352,12 @@ mod tests {
         assert_eq!((tcp[46], tcp[47]), (0x50, 0x12));
         assert_eq!(packet("icmp_type=8")[34], 8);
         assert_eq!(packet("vlan=0 type=ip")[12..18], [0x81, 0, 0, 0, 8, 0]);
-        for length in [14, 60, 1514] {
+        for length in [14, 60, 256] {
             assert_eq!(packet(&format!("length={length}")).len(), length);
+        }
+        for length in ["13", "257", "1514"] {
+            let errors = Fields::parse(&[format!("length={length}")]).expect_err(length);
+            assert!(errors[0].to_string().contains("14 to 256 bytes"), "{}", errors[0]);
         }
     }
 
