@@ -459,13 +459,16 @@ fn a_tap_becomes_an_interface_of_its_container() {
         command.args(namespaces).arg("--kill-child").arg(program);
         command
     };
-    let has_them = unshare(Path::new("true")).status().is_ok_and(|status| status.success());
+    let has_them = unshare(Path::new("true")).output().is_ok_and(|tried| tried.status.success());
     if !has_them || !Path::new("/dev/net/tun").exists() || Ringway::program().is_none() {
         return println!("skipped: no namespaces, no /dev/net/tun, or ringway is not built");
     }
     let mut itself = unshare(&std::env::current_exe().expect("a path"));
     itself.args(["--exact", "a_tap_becomes_an_interface_of_its_container", "--nocapture"]);
-    assert!(itself.env(INSIDE, "1").status().expect("it starts").success());
+    // It prints as a test program does: not in the midst of this one's lines.
+    let output = itself.env(INSIDE, "1").stdin(Stdio::null()).output().expect("it starts");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
 }
 
 /// A container: a process in a network namespace of its own.
@@ -474,7 +477,8 @@ struct Container(Child);
 impl Container {
     fn start() -> Self {
         let mut command = Command::new("unshare");
-        let child = command.args(["--net", "sleep", "60"]).spawn().expect("it starts");
+        command.args(["--net", "sleep", "60"]).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().expect("it starts");
         let own = std::fs::read_link("/proc/self/ns/net").expect("a namespace");
         let place = format!("/proc/{}/ns/net", child.id());
         let deadline = Instant::now() + LIMIT;
