@@ -18,6 +18,8 @@ use ringway_testkit::GuestOptions;
 const ICMP: u8 = 1;
 const PORTS: [u16; 2] = [51_820, 51_821];
 const OWN: u16 = 4000;
+/// Without a datagram for so long the other machine ends.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 const SERVES: &str = "RINGWAY_TEST_FAR";
 
 /// Not a test: what runs on the other machine. It answers each datagram with the port that it came
@@ -29,6 +31,8 @@ fn serves_on_the_other_machine() {
     }
     let serve = |socket: UdpSocket| {
         let mut bytes = [0; 64];
+        // It ends by itself where who asks was killed.
+        socket.set_read_timeout(Some(SILENCE_MAX)).expect("set");
         while let Ok((len, from)) = socket.recv_from(&mut bytes) {
             let answer = from.port().to_string();
             let (other, near) = match (&bytes[..len], from) {
