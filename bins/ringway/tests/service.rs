@@ -76,6 +76,14 @@ stat -c '%G may open %n' /run/ringway/vm0.sock
 ringway port add net=nat:
 ip tuntap add tap1 mode tap user ringway vnet_hdr
 ringway port add own=tap:tap1
+ip link set lo up
+printf 'COLLECTOR=127.0.0.1:6343\n' >/etc/ringway/sflow
+systemctl start ringway-sflow
+heard() { awk '/^Udp: [0-9]/ { exit !$3 }' /proc/net/snmp; }
+until heard; do sleep 0.1; done
+echo the collector of sflow would hear
+systemctl stop ringway-sflow
+systemd-analyze --no-pager security --threshold=15 ringway-sflow | tail -1
 ip addr add 10.77.0.1/24 dev tap1
 ip link set tap1 up
 ringway port add other=nat:,range=10.77.0.0/24 || echo its range was refused
@@ -152,6 +160,8 @@ fn the_service_may_do_what_its_unit_says() {
         "guests may open /run/ringway/vm0.sock",
         "net: added",
         "own: added",
+        "the collector of sflow would hear",
+        "exposure level for ringway-sflow.service: 1.",
         "or let the service make taps: sudo install -D -m 644",
         "this machine reaches 10.77.0.0/24 by tap1",
         "its range was refused",
