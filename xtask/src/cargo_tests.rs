@@ -82,6 +82,13 @@ impl Program {
         command
     }
 
+    /// Whether it has a test that these arguments of libtest choose.
+    pub fn has_any(&self, arguments: &[String]) -> bool {
+        let mut command = self.command(arguments);
+        let listed = shell::output_beside(command.arg("--list")).unwrap_or_default();
+        listed.lines().any(|line| line.ends_with(": test"))
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -152,6 +159,15 @@ mod tests {
             assert_eq!(Program::read(&message(id, true, None)), None);
         }
         assert_eq!(Program::read("no message"), None);
+    }
+
+    #[test]
+    fn a_program_says_whether_it_has_a_test() {
+        let path = std::env::current_exe().expect("this program");
+        let name = String::new();
+        let program = Program { rank: 0, name, path, directory: PathBuf::from(".") };
+        let has_any = |name: &str| program.has_any(&["--show-output".to_owned(), name.to_owned()]);
+        assert!(has_any("program_says_whether") && !has_any("a_test_that_is_none"));
     }
 
     #[test]

@@ -86,7 +86,10 @@ fn run_all(paths: &Paths, names: &[String]) -> Counts {
 /// Tests that run beside others.
 enum Task {
     /// Builds what is built for itself, one after the other, and tests what cargo runs itself.
-    Builds,
+    Builds {
+        /// Also the program without shared libraries, which takes minutes.
+        needs_static: bool,
+    },
     Test(Program),
 }
 
@@ -98,7 +101,8 @@ fn run_cargo(paths: &Paths, names: &[String]) -> Counts {
     };
     let (last, programs): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|program| program.name() == OF_STATIC);
-    let mut tasks = vec![Task::Builds];
+    let needs_static = last.iter().any(|program| program.has_any(&arguments(names)));
+    let mut tasks = vec![Task::Builds { needs_static }];
     tasks.extend(programs.into_iter().map(Task::Test));
     let mut counts = lanes::run(&tasks, LANES, |task| task.run(paths, names));
     for program in last {
@@ -109,10 +113,13 @@ fn run_cargo(paths: &Paths, names: &[String]) -> Counts {
 
 impl Task {
     fn run(&self, paths: &Paths, names: &[String]) -> Counts {
-        let Self::Test(program) = self else { return run_builds(paths, names) };
+        let program = match self {
+            Self::Builds { needs_static } => return run_builds(paths, names, *needs_static),
+            Self::Test(program) => program,
+        };
         let mut command = program.command(&arguments(names));
         let built = static_directory(paths).join(check::TARGET).join("debug/ringway");
-        if names.is_empty() && program.name() == OF_STATIC {
+        if program.name() == OF_STATIC {
             command.env("RINGWAY_STATIC", built);
         }
         Download::Prometheus.name_to(&mut command, paths);
@@ -120,14 +127,15 @@ impl Task {
     }
 }
 
-fn run_builds(paths: &Paths, names: &[String]) -> Counts {
+fn run_builds(paths: &Paths, names: &[String], needs_static: bool) -> Counts {
     let mut counts = programs(paths);
+    // The tests that start these programs say so if they cannot be built.
+    let say = |error| println!("{error:#}");
+    if needs_static {
+        shell::run(&mut without_libraries(paths)).unwrap_or_else(say);
+    }
     if names.is_empty() {
-        // The tests that start these programs say so if they cannot be built.
-        for built in [shell::run(&mut without_libraries(paths)), unikernel::build(paths).map(drop)]
-        {
-            built.unwrap_or_else(|error| println!("{error:#}"));
-        }
+        unikernel::build(paths).map_or_else(say, drop);
     }
     counts += cargo_tests::run("loom", &mut loom_tests(paths, names));
     let mut documentation = paths.cargo("test");
