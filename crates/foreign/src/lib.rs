@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use closers::{CLOSERS, Job};
 
 /// A queue of values that are dropped by another thread, one after the other, for as long as each
-/// takes. Other queues do not wait for it, and nobody waits for what is left when the last clone is
-/// gone.
+/// takes. Other queues do not wait for it, and no thread waits for what is left when the last clone
+/// is gone.
 #[derive(Debug, Clone)]
 pub struct DeferredDrop {
     queue: u64,
@@ -46,8 +46,8 @@ impl DeferredDrop {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Calls `act` when every value that was handed over until now is dropped; in another thread, so it
-    /// must not wait.
+    /// Calls `act` when every value that was handed over until now is dropped; in another thread,
+    /// so it must not wait.
     pub fn afterwards(&self, act: impl FnOnce() + Send + 'static) {
         self.give(Box::new(act));
     }

@@ -36,6 +36,7 @@ mod uplinks;
 mod vm_port;
 mod wake;
 mod worker_client;
+mod worker_handle;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;

@@ -21,7 +21,7 @@ use ringway_virtq::{Broken, Format, QueueSetup};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
-use super::worker_client::Promise;
+use super::worker_handle::Promise;
 use super::{DataPlane, Port};
 
 /// Noted until `Go`.

@@ -1,10 +1,8 @@
 //! The control thread's end of the channels to the workers.
 
-use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,13 +17,10 @@ use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, TapCalls};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
-use tracing::debug;
 
 use super::threads::{check_pins, spawn};
+use super::worker_handle::{Handle, Promise, log_calls};
 use crate::spec_text::PlaneSettings;
-
-/// The worker answers between two visits; this long only if it has ended.
-const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// How long packets that were read from taps may wait for room when the workers are to stop.
 const DELIVERED_WITHIN: Duration = Duration::from_millis(5);
@@ -41,20 +36,6 @@ pub(super) struct WorkerClient {
     /// How taps that are attached from now on are written and read.
     tap_writes: TapCalls,
     tap_reads: TapCalls,
-}
-
-/// One of them.
-struct Handle {
-    commands: Sender<Command>,
-    bell: Rc<Bell>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// A worker is woken once for many commands: when an answer is waited for, or the control thread
-/// is about to sleep.
-struct Bell {
-    fd: Arc<EventFd>,
-    is_owed: Cell<bool>,
 }
 
 impl WorkerClient {
@@ -82,9 +63,8 @@ impl WorkerClient {
                 peers,
                 poll: settings.poll,
             };
-            let thread = Some(spawn(channels, pin)?);
-            let bell = Rc::new(Bell { fd: command_bell, is_owed: Cell::new(false) });
-            workers.push(Handle { commands, bell, thread });
+            let thread = spawn(channels, pin)?;
+            workers.push(Handle::new(commands, command_bell, thread));
         }
         let PlaneSettings { tap_writes, tap_reads, .. } = *settings;
         Ok(Self { workers, events, event_bell, shared, tap_writes, tap_reads })
@@ -127,7 +107,7 @@ impl WorkerClient {
 
     /// The workers see what they were told. Called before the control thread sleeps.
     pub(super) fn ring(&self) {
-        self.workers.iter().for_each(|worker| worker.bell.ring());
+        self.workers.iter().for_each(|worker| worker.ring());
     }
 
     /// Tells every worker.
@@ -405,56 +385,6 @@ impl WorkerClient {
             // A panic would have ended the process.
             let _ = thread.join();
         }
-    }
-}
-
-impl Handle {
-    fn send(&self, command: Command) {
-        // A worker that has ended is noticed through its bell.
-        if self.commands.send(command).is_ok() {
-            self.bell.is_owed.set(true);
-        }
-    }
-
-    fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Option<T> {
-        self.begin(command).wait()
-    }
-
-    fn begin<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Promise<T> {
-        let (done, answer) = mpsc::sync_channel(1);
-        self.send(command(done));
-        Promise { answer, bell: self.bell.clone() }
-    }
-}
-
-impl Bell {
-    fn ring(&self) {
-        if self.is_owed.take() {
-            self.fd.notify();
-        }
-    }
-}
-
-/// An answer that a worker owes.
-#[must_use]
-pub(super) struct Promise<T> {
-    answer: Receiver<T>,
-    bell: Rc<Bell>,
-}
-
-impl<T> Promise<T> {
-    /// `None`: the worker has ended.
-    pub(super) fn wait(self) -> Option<T> {
-        self.bell.ring();
-        self.answer.recv_timeout(ANSWER_MAX).ok()
-    }
-}
-
-/// Packets of this tap are `carried` so.
-fn log_calls(tap: &Tap, carried: &str, from: Option<usize>) {
-    match from {
-        Some(from) => debug!(tap = tap.name(), "{carried} with io_uring from {from} packets on"),
-        None => debug!(tap = tap.name(), "{carried} with one system call for each packet"),
     }
 }
 

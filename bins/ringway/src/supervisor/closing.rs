@@ -123,8 +123,9 @@ impl Supervisor {
     /// Ports for which everything is closed are served again.
     pub(super) fn end_closing(&mut self) {
         let now = Instant::now();
-        let is_waiting = |vm: &super::vm_port::VmPort| vm.closing.wait.is_some();
-        for id in self.ids_of(|port| port.vm.as_ref().is_some_and(is_waiting)) {
+        let is_waiting =
+            |port: &super::Port| port.vm.as_ref().is_some_and(|vm| vm.closing.wait.is_some());
+        for id in self.ids_of(is_waiting) {
             let Some(port) = self.ports.get_mut(&id) else { continue };
             let Some(vm) = &mut port.vm else { continue };
             if let Some(wait) = vm.closing.end() {

@@ -312,8 +312,7 @@ impl Supervisor {
     /// The port is gone, its id free.
     pub(super) fn finish_leaving(&mut self, id: PortId) {
         if self.ports.get(&id).is_some_and(Port::is_linked) {
-            // Which comes here again.
-            return self.drop_link(id, None);
+            return self.drop_link(id, None); // which comes here again
         }
         if let Some(port) = self.ports.remove(&id) {
             // Another port that gets its number has done nothing yet, and has no stations.

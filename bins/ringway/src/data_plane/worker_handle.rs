@@ -1,0 +1,93 @@
+//! One worker and its commands.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ringway_host::{Answer, Command, EventFd, Tap};
+use tracing::debug;
+
+/// The worker answers between two visits; this long only if it has ended.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// A worker, as the control thread has it.
+pub(super) struct Handle {
+    commands: Sender<Command>,
+    bell: Rc<Bell>,
+    pub(super) thread: Option<JoinHandle<()>>,
+}
+
+/// A worker is woken once for many commands: when an answer is waited for, or the control thread
+/// is about to sleep.
+struct Bell {
+    fd: Arc<EventFd>,
+    is_owed: Cell<bool>,
+}
+
+impl Handle {
+    pub(super) fn new(
+        commands: Sender<Command>,
+        bell: Arc<EventFd>,
+        thread: JoinHandle<()>,
+    ) -> Self {
+        let bell = Rc::new(Bell { fd: bell, is_owed: Cell::new(false) });
+        Self { commands, bell, thread: Some(thread) }
+    }
+
+    /// It is carried out when the worker is rung for.
+    pub(super) fn send(&self, command: Command) {
+        // A worker that has ended is noticed through its bell.
+        if self.commands.send(command).is_ok() {
+            self.bell.is_owed.set(true);
+        }
+    }
+
+    pub(super) fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Option<T> {
+        self.begin(command).wait()
+    }
+
+    /// The same, with an answer that can be waited for later.
+    pub(super) fn begin<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Promise<T> {
+        let (done, answer) = mpsc::sync_channel(1);
+        self.send(command(done));
+        Promise { answer, bell: self.bell.clone() }
+    }
+
+    pub(super) fn ring(&self) {
+        self.bell.ring();
+    }
+}
+
+impl Bell {
+    fn ring(&self) {
+        if self.is_owed.take() {
+            self.fd.notify();
+        }
+    }
+}
+
+/// An answer that a worker owes.
+#[must_use]
+pub(super) struct Promise<T> {
+    answer: Receiver<T>,
+    bell: Rc<Bell>,
+}
+
+impl<T> Promise<T> {
+    /// `None`: the worker has ended.
+    pub(super) fn wait(self) -> Option<T> {
+        self.bell.ring();
+        self.answer.recv_timeout(ANSWER_MAX).ok()
+    }
+}
+
+/// Packets of this tap are `carried` so.
+pub(super) fn log_calls(tap: &Tap, carried: &str, from: Option<usize>) {
+    match from {
+        Some(from) => debug!(tap = tap.name(), "{carried} with io_uring from {from} packets on"),
+        None => debug!(tap = tap.name(), "{carried} with one system call for each packet"),
+    }
+}
