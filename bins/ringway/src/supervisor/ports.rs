@@ -312,7 +312,7 @@ impl Supervisor {
     /// The port is gone, its id free.
     pub(super) fn finish_leaving(&mut self, id: PortId) {
         if self.ports.get(&id).is_some_and(Port::is_linked) {
-            return self.drop_link(id, None); // which comes here again
+            return self.drop_link(id, None); // it comes back here
         }
         if let Some(port) = self.ports.remove(&id) {
             // Another port that gets its number has done nothing yet, and has no stations.
