@@ -24,6 +24,9 @@ const COPIED_MAX: usize = 256 << 20;
 /// The owner of a worker's line and its beat, which are those of threads that have ended.
 const OF_THREADS: usize = BEAT_AT + 8 - OWNER_AT;
 
+/// The name of a queue in a ring's line.
+const QUEUE_LEN: usize = 8;
+
 impl JournalWatch {
     /// Another journal with what is in this one's file. No worker holds a line of it.
     ///
@@ -39,7 +42,7 @@ impl JournalWatch {
         let new = Journal::with(sizes)?;
         let mut copy = Copy { from: file.as_fd(), to: new.as_fd(), left };
         copy.used(GENERATION_AT, sizes.entries_at(0))?;
-        for ring in 0..sizes.rings {
+        for ring in copy.rings_in_use(sizes)? {
             copy.room_of(sizes, ring)?;
         }
         copy.used(sizes.addresses_at(), sizes.hand_over_at(0, 1))?;
@@ -98,14 +101,26 @@ impl Copy<'_> {
         Ok(())
     }
 
+    /// Those whose line names a queue. All lines are read at once: most are not in use.
+    fn rings_in_use(&self, sizes: Sizes) -> io::Result<Vec<usize>> {
+        let start = sizes.ring_at(0);
+        let mut lines = vec![0; sizes.ring_at(sizes.rings) - start];
+        let len = rustix::io::pread(self.to, &mut lines, start as u64)?;
+        if len < lines.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let has_queue = |ring: &usize| {
+            let queue_at = sizes.ring_at(*ring) - start + QUEUE_AT;
+            lines[queue_at..][..QUEUE_LEN] != [0; QUEUE_LEN]
+        };
+        Ok((0..sizes.rings).filter(has_queue).collect())
+    }
+
     /// The entries of a ring; one that has not all of them is forgotten.
     fn room_of(&mut self, sizes: Sizes, ring: usize) -> io::Result<()> {
-        let queue_at = sizes.ring_at(ring) + QUEUE_AT;
-        let mut queue = [0; 8];
-        rustix::io::pread(self.to, &mut queue, queue_at as u64)?;
         let start = sizes.entries_at(ring);
-        if queue != [0; 8] && !self.used(start, start + ROOM)? {
-            self.zero(queue_at, queue.len())?;
+        if !self.used(start, start + ROOM)? {
+            self.zero(sizes.ring_at(ring) + QUEUE_AT, QUEUE_LEN)?;
         }
         Ok(())
     }
