@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringway_nat::{Failure, Problem, Protocol};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_ipv6_v6only;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with};
 
 use crate::nat::calls::{UDP_GRO, set_option};
@@ -33,6 +34,10 @@ pub(crate) fn unconnected(protocol: Protocol, is_ipv4: bool) -> Result<OwnedFd, 
         false => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
     if protocol == Protocol::Udp {
+        if !is_ipv4 {
+            // Otherwise it has the port of IPv4 with that number, too.
+            set_ipv6_v6only(&fd, true).map_err(failure)?;
+        }
         bind(&fd, &any).map_err(failure)?;
     }
     Ok(fd)
@@ -69,5 +74,18 @@ pub(crate) fn failure(why: Errno) -> Failure {
         // The last one of sockets for datagrams.
         Errno::ADDRNOTAVAIL | Errno::ADDRINUSE | Errno::AGAIN => Failure::NoPort,
         _ => Failure::Reset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_of_ipv6_is_none_of_ipv4() {
+        let Ok(fd) = unconnected(Protocol::Udp, false) else {
+            return println!("skipped: this machine has no IPv6");
+        };
+        assert!(rustix::net::sockopt::ipv6_v6only(&fd).unwrap());
     }
 }
