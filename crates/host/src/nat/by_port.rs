@@ -8,16 +8,12 @@ use std::sync::Arc;
 use ringway_nat::{Event, Failure, FlowId, GuestPort, Protocol};
 use ringway_net::Nanos;
 
-use crate::nat::calls::option;
-use crate::nat::error_queue::{self, Report};
 use crate::nat::opening::unconnected;
+use crate::nat::reports::reports_of_many;
 use crate::nat::shared_fd::SharedFd;
 use crate::nat::socket::Socket;
 use crate::nat::sockets::{News, Sockets};
 use crate::os::poller::PollEvent;
-
-/// Reports taken from one of them at a time.
-const REPORTS_MAX: usize = 64;
 
 impl Sockets {
     /// A flow of datagrams to that place, by its guest's port outside, if it has one in common with
@@ -63,22 +59,11 @@ impl Sockets {
     /// Datagrams of its flows that did not arrive.
     pub(crate) fn take_port_reports(&mut self, number: usize, news: &mut News) {
         let Some(fd) = self.ports.fd(number) else { return };
-        for _ in 0..REPORTS_MAX {
-            let Some(report) = error_queue::next(fd.as_fd()) else { break };
-            if let Some(report) = report
-                && let Some(flow) = self.flow_of_port(number, &report)
-            {
-                let Report { from, problem, .. } = report;
-                news.push((flow, Event::Report { from, problem }));
-            }
-        }
-        // One that is left there wakes the worker again and again.
-        let _ = option(fd.as_fd(), (libc::SOL_SOCKET, libc::SO_ERROR));
+        reports_of_many(fd.as_fd(), news, |to| self.flow_of_port(number, to));
     }
 
     /// The flow whose datagram was to go there.
-    fn flow_of_port(&self, number: usize, report: &Report) -> Option<FlowId> {
-        let to = report.to?;
+    fn flow_of_port(&self, number: usize, to: SocketAddr) -> Option<FlowId> {
         let is_it = |flow: &&FlowId| {
             let socket = self.list.get(flow.index()).and_then(Option::as_ref);
             socket.is_some_and(|socket| socket.goes_to(to))

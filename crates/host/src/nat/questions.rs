@@ -222,6 +222,14 @@ mod tests {
     }
 
     #[test]
+    fn no_question_of_a_table_before_is_looked_at() {
+        let mut sockets = asking(&[([127, 0, 0, 1], 53).into()]);
+        assert_eq!(sockets.asked.len(), 1);
+        sockets.clear();
+        assert!(sockets.asked.is_empty(), "its flow may have the name of another one");
+    }
+
+    #[test]
     fn who_does_not_answer_is_no_reason_to_wait() {
         for (code, moves) in [(0, false), (3, false), (2, true), (4, true), (5, true)] {
             let [one, two] = [(); 2].map(|()| resolver("127.0.0.1:0"));

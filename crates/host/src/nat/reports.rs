@@ -2,7 +2,7 @@
 //! listens has those of all its clients, told apart by where each datagram was to go.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use ringway_nat::{Event, FlowId, Protocol};
 use ringway_net::Nanos;
@@ -15,7 +15,7 @@ use crate::nat::sockets::{News, Sockets};
 const REPORTS_MAX: usize = 8;
 
 /// The same of a socket with many flows.
-const CLIENT_REPORTS_MAX: usize = 64;
+const MANY_REPORTS_MAX: usize = 64;
 
 impl Sockets {
     /// Of the datagrams of that flow.
@@ -56,17 +56,25 @@ impl Sockets {
 
     fn take_reports_at(&mut self, bound: SocketAddr, news: &mut News) {
         let Some(listener) = self.listeners.bound_to(Protocol::Udp, bound) else { return };
-        for _ in 0..CLIENT_REPORTS_MAX {
-            let Some(report) = error_queue::next(listener.fd.as_fd()) else { break };
-            let Some((report, to)) = report.and_then(|report| Some((report, report.to?))) else {
-                continue;
-            };
-            if let Some(flow) = self.flow_to(to, bound) {
-                news.push((flow, event(&report)));
-            }
-        }
-        let _ = option(listener.fd.as_fd(), (libc::SOL_SOCKET, libc::SO_ERROR));
+        reports_of_many(listener.fd.as_fd(), news, |to| self.flow_to(to, bound));
     }
+}
+
+/// Of the socket of many flows; `flow_of` finds that whose datagrams go to a place.
+pub(crate) fn reports_of_many(
+    fd: BorrowedFd<'_>,
+    news: &mut News,
+    flow_of: impl Fn(SocketAddr) -> Option<FlowId>,
+) {
+    for _ in 0..MANY_REPORTS_MAX {
+        let Some(report) = error_queue::next(fd) else { break };
+        let Some((report, to)) = report.and_then(|report| Some((report, report.to?))) else {
+            continue;
+        };
+        news.extend(flow_of(to).map(|flow| (flow, event(&report))));
+    }
+    // One that is left there wakes the worker again and again.
+    let _ = option(fd, (libc::SOL_SOCKET, libc::SO_ERROR));
 }
 
 fn event(report: &Report) -> Event {

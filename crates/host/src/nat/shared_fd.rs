@@ -33,13 +33,12 @@ impl AsFd for SharedFd {
 impl SharedFd {
     /// Whether the next datagram goes through another number of routers than the last one.
     pub(crate) fn changes_hops(&self, hops: u8) -> bool {
-        self.hops.swap(hops, Ordering::Relaxed) != hops
+        changes(&self.hops, hops)
     }
 
     /// Whether it may be cut, and the last one could not, or the other way round.
     pub(crate) fn changes_whole_only(&self, is_whole_only: bool) -> bool {
-        let now = u8::from(is_whole_only);
-        self.whole_only.swap(now, Ordering::Relaxed) != now
+        changes(&self.whole_only, u8::from(is_whole_only))
     }
 
     /// Datagrams are not put together from now on.
@@ -50,4 +49,13 @@ impl SharedFd {
     pub(crate) fn comes_alone(&self) -> bool {
         self.comes_alone.load(Ordering::Relaxed)
     }
+}
+
+/// Notes it. An exchange would hold up the processor for each datagram, and no other thread writes.
+fn changes(field: &AtomicU8, now: u8) -> bool {
+    let changes = field.load(Ordering::Relaxed) != now;
+    if changes {
+        field.store(now, Ordering::Relaxed);
+    }
+    changes
 }

@@ -93,6 +93,7 @@ impl Sockets {
         self.count = 0;
         self.ports.clear();
         self.acknowledged.clear();
+        self.asked.clear();
         self.listeners.forget_flow(|_| true);
     }
 
