@@ -6,8 +6,9 @@ mod common;
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,9 @@ struct Guest {
     kick: OwnedFd,
     available: [u16; 2],
     next_at: u64,
+    step: u64,
+    /// Where it writes what it sends; `None`: it sends what was never touched.
+    written: Option<File>,
 }
 
 impl Guest {
@@ -56,7 +60,8 @@ impl Guest {
         let front_end = wait_for("a listener", || RawFrontEnd::connect(socket).ok());
         let kick = eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
         let rings = memory(MIB);
-        let mut guest = Self { front_end, rings, kick, available: [0; 2], next_at: 0 };
+        let (available, next_at, step, written) = ([0; 2], 0, STEP, None);
+        let mut guest = Self { front_end, rings, kick, available, next_at, step, written };
         let pair = |first: u32, second: u32| [first, second].map(u32::to_le_bytes).concat();
         guest.must(3, &[], &[]);
         guest.front_end.request(15, &[], &[]).expect("protocol features");
@@ -93,10 +98,13 @@ impl Guest {
             let address = (BUFFERS + self.next_at).to_le_bytes();
             let rest = [flags, 0].map(u16::to_le_bytes).concat();
             let descriptor = [&address[..], &BUFFER_LEN.to_le_bytes(), &rest].concat();
+            if let (Some(file), 1) = (&self.written, queue) {
+                file.write_all_at(&[0; BUFFER_LEN as usize], self.next_at).expect("memory");
+            }
             write(&descriptor, at + u64::from(slot) * 16);
             write(&slot.to_le_bytes(), at + AVAILABLE + 4 + u64::from(slot) * 2);
             self.available[queue] = self.available[queue].wrapping_add(1);
-            self.next_at = (self.next_at + STEP) % BUFFERS_LEN;
+            self.next_at = (self.next_at + self.step) % BUFFERS_LEN;
         }
         write(&self.available[queue].to_le_bytes(), at + AVAILABLE + 2);
         let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
@@ -171,8 +179,8 @@ fn beside_good_guests(mut act: impl FnMut(&Ringway, &Path) -> bool) {
     }
 }
 
-fn is_disconnected(ringway: &Ringway) -> bool {
-    ringway.error("c").is_some_and(|why| why.contains("page faults sleep"))
+fn is_disconnected(ringway: &Ringway, port: &str) -> bool {
+    ringway.error(port).is_some_and(|why| why.contains("page faults sleep"))
 }
 
 /// Only the guest whose buffers are in this file is disconnected, for what it sends or for what
@@ -185,7 +193,7 @@ fn only_its_guest_is_disconnected(file: &File, queue: usize) {
         if is_time {
             looked_at = Instant::now();
         }
-        is_time && is_disconnected(ringway)
+        is_time && is_disconnected(ringway, "c")
     });
 }
 
@@ -224,7 +232,7 @@ fn a_guest_whose_memory_is_in_a_cold_file_on_a_slow_disk_is_disconnected() {
             Guest::attach(socket, &file)
         });
         guest.offer(1);
-        is_disconnected(ringway)
+        is_disconnected(ringway, "c")
     });
 }
 
@@ -238,12 +246,89 @@ fn a_guest_that_punches_its_receive_buffers_is_disconnected_and_not_who_sends_to
     punches_its_memory(0);
 }
 
+/// What is read of it would be made in its file, and count as ringway's, until there is no memory
+/// left for any guest.
+#[test]
+fn a_guest_that_sends_what_was_never_touched_is_disconnected_before_much_is_made() {
+    let file = memory(BUFFERS_LEN);
+    only_its_guest_is_disconnected(&file, 1);
+    let made = file.metadata().expect("a file").blocks() * 512;
+    assert!(made < 12 * MIB, "{made} bytes");
+}
+
+/// A memory cgroup of [`GROUP_LEN`], of version 1 or 2. It goes when no process is in it any more.
+struct MemoryGroup(PathBuf);
+
+const GROUP_LEN: u64 = 96 * MIB;
+
+impl MemoryGroup {
+    fn new() -> Option<Self> {
+        let versions = [("memory", "memory.limit_in_bytes"), ("", "memory.max")];
+        versions.into_iter().find_map(|(root, limit)| {
+            let name = format!("ringway-faults-{}", std::process::id());
+            let path = Path::new("/sys/fs/cgroup").join(root).join(name);
+            std::fs::create_dir(&path).ok()?;
+            let group = Self(path);
+            std::fs::write(group.0.join(limit), GROUP_LEN.to_string()).ok().map(|()| group)
+        })
+    }
+
+    /// A ringway that is in it.
+    fn command(&self) -> Command {
+        let mut command = Command::new("sh");
+        let script = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
+        command.args(["-c", script]).arg(&self.0).arg(env!("CARGO_BIN_EXE_ringway"));
+        command
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while std::fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Pages that ringway makes count as its own; the kernel would end the data plane, again and again.
+#[test]
+fn guests_that_send_what_was_never_touched_use_up_the_memory_of_no_group() {
+    let Some(group) = MemoryGroup::new() else {
+        return println!("skipped: no memory cgroup can be made here");
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = [&PORTS[..], &["--port", "d=vm:d.sock"]].concat();
+    let ringway = Ringway::run_by(group.command(), directory.path(), &ports);
+    let mut good = ["a.sock", "b.sock"].map(|name| {
+        let socket = directory.path().join(name);
+        wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok())
+    });
+    // A page for each packet.
+    let attach = |port| {
+        let guest = Guest::attach(&directory.path().join(port), &memory(BUFFERS_LEN));
+        Guest { step: 4096, ..guest }
+    };
+    let mut others = ["c.sock", "d.sock"].map(attach);
+    wait_for("both are disconnected", || {
+        others.iter_mut().for_each(|guest| guest.offer(1));
+        exchange(&mut good);
+        ["c", "d"].iter().all(|port| is_disconnected(&ringway, port)).then_some(())
+    });
+    assert!(!ringway.log().contains("the data plane ended"), "{}", ringway.log());
+    assert_eq!(ringway.state("a").as_deref(), Some("running"));
+}
+
+/// Its buffers for what it gets need not be there.
 #[test]
 fn a_guest_that_touches_new_memory_stays() {
     let file = memory(BUFFERS_LEN);
     let (mut guest, mut rounds) = (None, 0);
     beside_good_guests(|_, socket| {
-        let guest = guest.get_or_insert_with(|| Guest::attach(socket, &file));
+        let guest = guest.get_or_insert_with(|| {
+            let written = Some(file.try_clone().expect("an fd"));
+            Guest { written, ..Guest::attach(socket, &file) }
+        });
         guest.offer(0);
         guest.offer(1);
         rounds += 1;

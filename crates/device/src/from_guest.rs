@@ -134,6 +134,15 @@ impl<Q: DeviceQueue> FromGuest<Q> {
         self.ring.rebind(areas, regions)
     }
 
+    /// The memory of the next packet and its header, of which nothing has been read yet; nothing
+    /// if there is none, or it has been found already.
+    pub fn ahead(&mut self) -> &[SharedSlice] {
+        let at = self.ring.queue.cursor();
+        let is_new = self.lent.is_none() && self.ring.broken.is_none();
+        let mut peek = || self.ring.queue.peek(&mut { at }, &self.ring.regions, &mut self.elements);
+        if is_new && matches!(peek(), Ok(Some(_))) { self.elements.readable() } else { &[] }
+    }
+
     /// Looks for the next packet.
     #[inline(always)]
     fn find(&mut self) {

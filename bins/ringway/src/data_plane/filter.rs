@@ -47,6 +47,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_rt_sigreturn,
     // Memory.
     libc::SYS_madvise,
+    libc::SYS_mincore,
     libc::SYS_brk,
     // File descriptors that came.
     libc::SYS_close,

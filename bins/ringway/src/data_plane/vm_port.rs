@@ -15,8 +15,8 @@ use crate::config::PortSpec;
 
 const TORN: &str = "the front-end took away memory that it had shared";
 const BLOCKED: &str = "the front-end blocked a notification fd and filled it";
-const STALLED: &str =
-    "the front-end's memory made page faults sleep (a cold file, or holes that it punched)";
+const STALLED: &str = "the front-end's memory made page faults sleep (a cold file, or holes that \
+    it punched), or it sent what was never written";
 
 /// The largest MTU that may be configured and the one assumed without configuration.
 const MTU_DEFAULT: u16 = 1500;

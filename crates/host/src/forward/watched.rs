@@ -7,16 +7,25 @@ use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 
 use crate::forward::{Fabric, VisitEnd, forward};
 use crate::memory::pieces::gather;
-use crate::os::page_faults::Step;
+use crate::os::page_faults::{Step, missing_pages};
 use crate::port::queue_pair::Drops;
 
-/// One packet of a queue, by way of a copy; and for how long the thread slept in its guest's
-/// memory.
+/// What a visit found of its guest's memory.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Found {
+    /// For how long the thread slept in it, in nanoseconds.
+    pub(crate) stalled_ns: u64,
+    /// Pages that were not there before, and are now.
+    pub(crate) untouched: u32,
+}
+
+/// One packet of a queue, by way of a copy.
 pub(crate) fn visit_watched<Q: DeviceQueue>(
     from_guest: &mut FromGuest<Q>,
     fabric: &mut Fabric<'_>,
     bounce: SharedSlice,
-) -> (VisitEnd, u64) {
+) -> (VisitEnd, Found) {
+    let missing = missing_pages(from_guest.ahead());
     let step = Step::begin();
     from_guest.arm_kicks(Arm::Never);
     let mut source = Watched {
@@ -28,8 +37,8 @@ pub(crate) fn visit_watched<Q: DeviceQueue>(
         stalled_ns: step.stalled_ns(),
     };
     let visit = forward(&mut source, fabric);
-    let stalled_ns = source.end();
-    (visit, stalled_ns)
+    let untouched = if missing > 0 && step.has_touched() { missing } else { 0 };
+    (visit, Found { stalled_ns: source.end(), untouched })
 }
 
 /// A source of one packet, which its receivers find in memory of our own.

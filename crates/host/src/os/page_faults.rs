@@ -6,8 +6,13 @@
 //! after a *step*, which touches the memory of one guest only.
 
 use ringway_net::Nanos;
+use ringway_virtq::SharedSlice;
 
 use crate::os::clock::now;
+
+/// Pages and pieces of a packet that are looked at, at most.
+const LOOKED_AT_MAX: usize = 32;
+const PAGE: usize = 4096;
 
 /// A shorter sleep in a step is none that others notice, in nanoseconds.
 const STALL_MIN_NS: u64 = 200_000;
@@ -17,6 +22,8 @@ const STALL_MIN_NS: u64 = 200_000;
 pub(crate) struct Counts {
     /// Page faults. Those of holes that are punched are not among the *major* ones.
     faults: i64,
+    /// Those for which a page was read from a disk.
+    major: i64,
     /// How often it has slept.
     sleeps: i64,
     /// How often another thread took its processor.
@@ -34,9 +41,19 @@ impl Counts {
             libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
             usage
         };
-        let faults = usage.ru_majflt + usage.ru_minflt;
+        let (faults, major) = (usage.ru_majflt + usage.ru_minflt, usage.ru_majflt);
         let ran_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
-        Self { faults, sleeps: usage.ru_nvcsw, preemptions: usage.ru_nivcsw, ran_ns }
+        Self { faults, major, sleeps: usage.ru_nvcsw, preemptions: usage.ru_nivcsw, ran_ns }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_fewer_faults(self, faults: i64) -> Self {
+        Self { faults: self.faults - faults, ..self }
+    }
+
+    /// Page faults since `before`.
+    pub(crate) fn faults_since(self, before: Self) -> i64 {
+        self.faults - before.faults
     }
 
     /// Whether a visit since `before` took so long because the thread slept in a page fault; it has
@@ -78,6 +95,30 @@ impl Step {
         let is_traced = Counts::of_this_thread().sleeps != after.sleeps;
         if is_traced || took_ns < STALL_MIN_NS { 0 } else { took_ns }
     }
+
+    /// Whether pages were mapped or made, and none was read from a disk.
+    pub(crate) fn has_touched(&self) -> bool {
+        let after = Counts::of_this_thread();
+        after.faults > self.before.faults && after.major == self.before.major
+    }
+}
+
+/// Pages of these pieces that are not there, of the first [`LOOKED_AT_MAX`] of each: the file has
+/// none, or they are on a disk. 0 where the kernel does not say (`mincore(2)`).
+pub(crate) fn missing_pages(pieces: &[SharedSlice]) -> u32 {
+    let of = |piece: &SharedSlice| {
+        let start = piece.as_ptr().addr();
+        let first = start - start % PAGE;
+        let pages = (start + piece.len() - first).div_ceil(PAGE).min(LOOKED_AT_MAX);
+        let mut there = [1_u8; LOOKED_AT_MAX];
+        let first = piece.as_ptr().map_addr(|_| first).cast();
+        // SAFETY: the call reads no memory of the range, which need not even be mapped, and writes
+        // a byte for each of its pages, of which there are no more than `there` has.
+        unsafe { libc::mincore(first, pages * PAGE, there.as_mut_ptr()) };
+        there.iter().filter(|there| **there & 1 == 0).count()
+    };
+    let missing: usize = pieces.iter().take(LOOKED_AT_MAX).map(of).sum();
+    u32::try_from(missing).unwrap_or(u32::MAX)
 }
 
 /// How long the thread has slept in the memory of one guest while it was timed.
@@ -89,6 +130,8 @@ pub(crate) struct FaultTime {
     is_on_disk: bool,
     /// In nanoseconds.
     pub(crate) stalled_ns: u64,
+    /// Pages that were not there when the guest sent packets in them, while it was timed.
+    pub(crate) untouched: u32,
 }
 
 impl FaultTime {
@@ -110,6 +153,13 @@ impl FaultTime {
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
         self.is_timed
+    }
+
+    /// What a visit has found while the guest was timed.
+    #[inline]
+    pub(crate) fn note(&mut self, stalled_ns: u64, untouched: u32) {
+        self.stalled_ns += stalled_ns;
+        self.untouched = self.untouched.saturating_add(untouched);
     }
 
     /// A step begins, which may have to be timed.
@@ -145,6 +195,7 @@ mod tests {
     fn a_slow_visit_is_a_stall_if_nothing_else_explains_it() {
         let counts = |faults, sleeps, preemptions, ran_ms: u64| Counts {
             faults,
+            major: 0,
             sleeps,
             preemptions,
             ran_ns: ran_ms * 1_000_000,

@@ -1,4 +1,4 @@
-//! Guests in whose memory page faults sleep, and how they are found.
+//! Guests in whose memory page faults sleep, or make pages, and how they are found.
 //!
 //! A page of a guest's memory may have to be read from a disk, or its front-end may be taking pages
 //! out of the file at this moment (hole punching): the thread that touches it sleeps in a page
@@ -14,6 +14,12 @@
 //! processor that others need, is no page fault. In a page fault of memory that is touched for the
 //! first time, as by a guest that boots, the thread does not sleep.
 //!
+//! To read a packet in memory that was never touched makes pages in the guest's file, which the
+//! kernel counts against the limit of ringway's group, for all guests. So after [`FIRST_TOUCHES`]
+//! page faults a worker watches for [`GLANCE_NS`], and asks of each packet whether its pages are
+//! there: the worker stops using the memory of a guest of which [`UNTOUCHED_MAX`] were not. Buffers
+//! for packets to the guest may be untouched.
+//!
 //! Limits: under valgrind slow visits are ignored. The visit that makes a worker watch, and the
 //! fault that is the last one, take as long as they take. While a worker watches, a packet costs
 //! some microseconds more.
@@ -25,13 +31,14 @@ use ringway_virtq::SharedSlice;
 use crate::memory::scratch::Scratch;
 use crate::os::clock::now;
 use crate::os::page_faults::Counts;
+use crate::port::queue_pair::QueuePair;
 use crate::port::table::Ports;
 
 /// A visit that takes longer is slow, in nanoseconds.
 const SLOW_NS: u64 = 5_000_000;
 
 /// What the kernel has counted is asked for no more often, in nanoseconds.
-const ASK_PAUSE_NS: u64 = 10_000_000;
+const ASK_PAUSE_NS: u64 = 2_000_000;
 
 /// So long may a worker sleep in the memory of one guest while it watches, in nanoseconds.
 const STALLED_MAX_NS: u64 = 20_000_000;
@@ -43,6 +50,14 @@ const SLEEP_MIN_NS: u64 = 2_000;
 /// front-end that fills 1 GiB and punches it out again needs 1 to 4 seconds.
 const WATCH_MIN_NS: u64 = 8_000_000_000;
 const WATCH_MAX_NS: u64 = 64_000_000_000;
+/// So many page faults of a worker make it look at what guests send, for so long, in nanoseconds;
+/// not sooner again than after a pause.
+const FIRST_TOUCHES: i64 = 1000;
+const GLANCE_NS: u64 = 20_000_000;
+const GLANCE_PAUSE_NS: u64 = 1_000_000_000;
+/// Pages of one guest that were not there when it sent them; a guest that goes by what it has
+/// written has none.
+const UNTOUCHED_MAX: u32 = 32;
 /// What was longer ago is forgotten.
 const FORGOTTEN_NS: u64 = 600_000_000_000;
 
@@ -73,6 +88,11 @@ impl WatchPeriod {
         self.until = Some(now.plus(len));
     }
 
+    /// Page faults have made the worker look.
+    fn glance(&mut self, now: Nanos) {
+        self.until = self.until.max(Some(now.plus(GLANCE_NS)));
+    }
+
     /// Whether it ends now.
     fn ends(&mut self, now: Nanos) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
@@ -92,6 +112,9 @@ pub(crate) struct StallGuard {
     /// Waits for work since.
     waits: i64,
     watch: WatchPeriod,
+    /// What the kernel had counted when the worker last looked at what guests send, and when.
+    glanced: Counts,
+    glanced_at: Option<Nanos>,
     bounce: Scratch,
 }
 
@@ -104,6 +127,8 @@ impl StallGuard {
             counted_at: Nanos(0),
             waits: 0,
             watch: WatchPeriod::default(),
+            glanced: Counts::of_this_thread(),
+            glanced_at: None,
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
         }
     }
@@ -112,7 +137,7 @@ impl StallGuard {
     pub(crate) fn start(&mut self) {
         let now = now();
         self.count_now(now);
-        self.began = now;
+        (self.began, self.glanced) = (now, self.counts);
     }
 
     /// No visit counts as slow: on a loaded machine every test would watch now and then.
@@ -141,6 +166,19 @@ impl StallGuard {
     fn count(&mut self, now: Nanos) {
         if now.since(self.counted_at) >= ASK_PAUSE_NS {
             self.count_now(now);
+            self.glance(now);
+        }
+    }
+
+    /// Looks at what guests send, if there were page faults enough to ask whose they are.
+    fn glance(&mut self, now: Nanos) {
+        let is_soon = self.glanced_at.is_some_and(|at| now.since(at) < GLANCE_PAUSE_NS);
+        if self.counts.faults_since(self.glanced) < FIRST_TOUCHES || is_soon {
+            return;
+        }
+        (self.glanced, self.glanced_at) = (self.counts, Some(now));
+        if self.slow_ns < u64::MAX {
+            self.watch.glance(now);
         }
     }
 
@@ -178,10 +216,13 @@ impl StallGuard {
     /// A port in whose guest's memory the worker has slept for too long; told once.
     #[cold]
     pub(crate) fn take_stalled(&self, ports: &mut Ports) -> Option<PortId> {
-        let is_stalled = |ns: u64| ns >= STALLED_MAX_NS;
-        let port = ports.slots.iter().find(|pair| is_stalled(pair.faults.stalled_ns))?.port;
+        let is_stalled = |pair: &QueuePair| {
+            pair.faults.stalled_ns >= STALLED_MAX_NS || pair.faults.untouched >= UNTOUCHED_MAX
+        };
+        let port = ports.slots.iter().find(|pair| is_stalled(pair))?.port;
         for slot in ports.slots_of(port) {
-            ports.at(slot).faults.stalled_ns = 0;
+            let faults = &mut ports.at(slot).faults;
+            (faults.stalled_ns, faults.untouched) = (0, 0);
         }
         Some(port)
     }
@@ -228,6 +269,31 @@ mod tests {
             guard.waited(waited_ns);
         }
         assert_eq!(guard.waits, 2);
+    }
+
+    #[test]
+    fn page_faults_make_a_worker_look_now_and_then() {
+        let mut guard = StallGuard::new();
+        let mut looks = |faults, now| {
+            guard.glanced = guard.counts.with_fewer_faults(faults);
+            guard.glance(now);
+            guard.watch.ends(now.plus(GLANCE_NS))
+        };
+        assert!(!looks(FIRST_TOUCHES - 1, at(5)) && looks(FIRST_TOUCHES, at(5)));
+        assert!(!looks(FIRST_TOUCHES, Nanos(at(6).0 - 1)) && looks(FIRST_TOUCHES, at(6)));
+    }
+
+    #[test]
+    fn a_glance_is_short_and_changes_nothing_of_a_longer_watch() {
+        let mut watch = WatchPeriod::default();
+        watch.glance(at(1));
+        let end = at(1).plus(GLANCE_NS);
+        assert!(!watch.ends(Nanos(end.0 - 1)) && watch.ends(end));
+        watch.begin(at(10));
+        watch.glance(at(11));
+        assert!(!watch.ends(at(17)) && watch.ends(at(18)));
+        watch.begin(at(20));
+        assert!(!watch.ends(at(35)) && watch.ends(at(36)), "a glance was none of the watches");
     }
 
     #[test]

@@ -312,6 +312,34 @@ fn of_a_guest_whose_memory_is_on_a_disk_a_visit_takes_one_packet() {
     assert_eq!(bench.step(), Some((PortId(0), vec![0, 0, 5])), "none of its pages is cold");
 }
 
+/// To read them would make pages in the guest's file.
+#[test]
+fn a_guest_that_sends_what_it_has_not_touched_is_found_while_the_worker_watches() {
+    use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+    for is_touched in [true, false] {
+        let fd = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+        let file = fd.try_clone().unwrap();
+        let mut bench = Bench::new(2);
+        let workers = std::slice::from_mut(&mut bench.worker);
+        let place = (2, FromPair { pair: 0, of: 1 });
+        bench.guests.push(Guest::attach_in(fd, workers, place, Features::VERSION_1));
+        bench.guests[2].post_all();
+        bench.introduce();
+        bench.worker.ports.slots.iter_mut().for_each(|pair| pair.faults.watch(true));
+        bench.send(2, &frame(mac(1), mac(2), 7), usize::from(QUEUE_SIZE));
+        if !is_touched {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let len = u64::from(QUEUE_SIZE) * SEND_LEN;
+            fallocate(&file, punch, SEND_AT, len).unwrap();
+        }
+        bench.settle();
+        let Worker { stalls, ports, .. } = &mut bench.worker;
+        let found = stalls.take_stalled(ports);
+        assert_eq!(found, (!is_touched).then_some(PortId(2)), "{is_touched}");
+        assert_eq!(stalls.take_stalled(ports), None, "it is told once");
+    }
+}
+
 /// Stations behind a guest that is gone may turn up elsewhere: packets for them go everywhere.
 #[test]
 fn what_was_behind_a_guest_that_is_gone_is_forgotten() {

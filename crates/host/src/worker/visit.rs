@@ -8,7 +8,7 @@ use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 use crate::forward::budget::BUDGET_UNITS;
 use crate::forward::receivers::Receivers;
 use crate::forward::tap_visit::visit_tap;
-use crate::forward::watched::visit_watched;
+use crate::forward::watched::{Found, visit_watched};
 use crate::forward::{Delivery, Fabric, VisitEnd, forward};
 use crate::journal::worker_line::{Busy, VisitNote};
 use crate::nat::visit::visit_nat;
@@ -106,9 +106,9 @@ impl Worker {
                 observers: self.observers.if_any(),
             },
         };
-        let (visit, stalled_ns) = visit_end(&mut pair.end, pair.is_read, &mut fabric, bounce);
+        let (visit, found) = visit_end(&mut pair.end, pair.is_read, &mut fabric, bounce);
         let Delivery { work: done, packets, call_again, .. } = fabric.delivery;
-        pair.faults.stalled_ns += stalled_ns;
+        pair.faults.note(found.stalled_ns, found.untouched);
         if let End::Guest(guest) = &mut pair.end
             && let Some(waits) = &mut guest.waits
         {
@@ -261,7 +261,7 @@ fn visit_end(
     is_read: bool,
     fabric: &mut Fabric<'_>,
     bounce: Option<SharedSlice>,
-) -> (VisitEnd, u64) {
+) -> (VisitEnd, Found) {
     let visit = match end {
         End::Guest(guest) => return visit_guest(guest, fabric, bounce),
         // Another worker reads what comes from this tap.
@@ -270,14 +270,14 @@ fn visit_end(
         End::Nat(nat) => visit_nat(nat, fabric),
         End::Absent => VisitEnd::Idle,
     };
-    (visit, 0)
+    (visit, Found::default())
 }
 
 fn visit_guest(
     guest: &mut GuestEnd,
     fabric: &mut Fabric<'_>,
     bounce: Option<SharedSlice>,
-) -> (VisitEnd, u64) {
+) -> (VisitEnd, Found) {
     guest.is_armed = false;
     match &mut guest.queues {
         AnyGuestPort::Split(queues) => visit_queue(queues.from_guest.as_mut(), fabric, bounce),
@@ -290,11 +290,11 @@ fn visit_queue<Q: DeviceQueue>(
     from_guest: Option<&mut FromGuest<Q>>,
     fabric: &mut Fabric<'_>,
     bounce: Option<SharedSlice>,
-) -> (VisitEnd, u64) {
-    let Some(from_guest) = from_guest else { return (VisitEnd::Idle, 0) };
+) -> (VisitEnd, Found) {
+    let Some(from_guest) = from_guest else { return (VisitEnd::Idle, Found::default()) };
     if let Some(bounce) = bounce {
         return visit_watched(from_guest, fabric, bounce);
     }
     from_guest.arm_kicks(Arm::Never);
-    (forward(from_guest, fabric), 0)
+    (forward(from_guest, fabric), Found::default())
 }
