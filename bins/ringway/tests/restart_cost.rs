@@ -52,13 +52,15 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// Two guests and one round show that there are numbers; with `RINGWAY_ROUNDS` it measures.
+/// Two guests and one round show that there are numbers; with `RINGWAY_ROUNDS` it measures, and
+/// with `RINGWAY_GUESTS` so many only.
 #[test]
 fn how_long_guests_wait() {
-    let rounds: Option<usize> = std::env::var("RINGWAY_ROUNDS").ok().and_then(|it| it.parse().ok());
-    let counts: &[usize] = if rounds.is_some() { &[2, 16, 64, 128, 256] } else { &[2] };
+    let number = |name| std::env::var(name).ok().and_then(|it| it.parse::<usize>().ok());
+    let rounds = number("RINGWAY_ROUNDS");
+    let all = if rounds.is_some() { vec![2, 16, 64, 128, 256] } else { vec![2] };
     let rounds = rounds.unwrap_or(1);
-    for &count in counts {
+    for count in number("RINGWAY_GUESTS").map_or(all, |count| vec![count]) {
         let directory = tempfile::tempdir().expect("a directory");
         let (ringway, _guests) = attach_all(directory.path(), count);
         let killed = (0..rounds).map(|_| {

@@ -17,7 +17,7 @@ use ringway_host::{Carrier, Command, Journal, NotifyFd, QueueFds, Tap};
 use ringway_supervisor::wire::{KnownStation, ToSupervisor};
 use ringway_switch::PortId;
 use ringway_vhost_user::position_from_base;
-use ringway_virtq::{Broken, Format, QueueSetup};
+use ringway_virtq::{Broken, Format, Position, QueueSetup};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
@@ -55,6 +55,13 @@ struct Begun {
     queue: QueueId,
     call: Option<OwnedFd>,
     started: Promise<Result<(), Broken>>,
+}
+
+/// Where a queue is to start.
+enum Place {
+    Known(Position),
+    /// Its worker looks at the ring.
+    Asked(Promise<Result<Position, Broken>>),
 }
 
 /// A transmitq that is to be emptied.
@@ -146,13 +153,17 @@ impl DataPlane {
     }
 
     fn start_all_at_last(&mut self, starts: Vec<Start>, positions: &Positions) {
-        let begin = |start: Start| {
+        // All are asked, and begun, before any answer is waited for: each would cost a sleep of
+        // two threads.
+        let asked: Vec<_> =
+            starts.into_iter().map(|start| (self.ask_position(&start, positions), start)).collect();
+        self.worker.catch_up();
+        let begin = |(position, start): (_, Start)| {
             let (id, index) = (start.port, start.index);
-            (id, index, self.begin_at_last(start, positions))
+            (id, index, self.begin_at_last(start, position))
         };
-        // All of them, before any answer is waited for: each would cost a sleep of two threads.
-        let begun: Vec<_> = starts.into_iter().map(begin).collect();
-        self.worker.ring();
+        let begun: Vec<_> = asked.into_iter().map(begin).collect();
+        self.worker.catch_up();
         for (id, index, begun) in begun {
             if let Err(why) = begun.and_then(|begun| self.has_begun(begun)) {
                 self.complain(id, format_args!("queue {index} cannot go on: {why:#}"));
@@ -202,18 +213,34 @@ impl DataPlane {
         }
     }
 
-    fn begin_at_last(&mut self, start: Start, positions: &Positions) -> anyhow::Result<Begun> {
-        let Start { port: id, index, mut setup, is_told, fds } = start;
+    /// Where a queue is to start.
+    fn ask_position(&mut self, start: &Start, positions: &Positions) -> anyhow::Result<Place> {
+        let Start { port: id, index, setup, .. } = *start;
         let queue = self.queue_of(id, index)?;
         let format = self.format_of(id);
-        match self.stand(id, index, positions).filter(|stand| stand.ran) {
-            Some(stand) => setup.position = position_from_base(stand.base, format),
-            None if is_told => {
-                let shown = self.worker.position_by_ring(id, queue, setup);
-                setup.position = shown.map_err(|why| anyhow!("{queue}: {}", why.0))?;
+        Ok(match self.stand(id, index, positions).filter(|stand| stand.ran) {
+            Some(stand) => Place::Known(position_from_base(stand.base, format)),
+            None if start.is_told => {
+                Place::Asked(self.worker.begin_position_by_ring(id, queue, setup))
             }
-            None => {}
-        }
+            None => Place::Known(setup.position),
+        })
+    }
+
+    fn begin_at_last(
+        &mut self,
+        start: Start,
+        place: anyhow::Result<Place>,
+    ) -> anyhow::Result<Begun> {
+        let Start { port: id, index, mut setup, fds, .. } = start;
+        let queue = self.queue_of(id, index)?;
+        setup.position = match place? {
+            Place::Known(position) => position,
+            Place::Asked(shown) => {
+                let shown = shown.wait().context("a data path thread does not answer")?;
+                shown.map_err(|why| anyhow!("{queue}: {}", why.0))?
+            }
+        };
         let call = fds.call.as_ref().map(|call| call.as_fd().try_clone_to_owned());
         let call = call.transpose().context("call fd")?;
         let started = self.worker.begin_start(id, queue, (setup, fds));
@@ -302,7 +329,7 @@ impl DataPlane {
             let stopping: Vec<_> = stopping
                 .map(|&(id, index, queue)| (id, index, self.worker.begin_stop(id, queue)))
                 .collect();
-            self.worker.ring();
+            self.worker.catch_up();
             for (id, index, stopped) in stopping {
                 let Some(position) = stopped.wait().flatten() else { continue };
                 let format = self.format_of(id);

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::thread::JoinHandle;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use ringway_host::{Worker, WorkerChannels};
 use tracing::error;
 
@@ -48,4 +48,12 @@ pub(super) fn spawn(channels: WorkerChannels, pin: Option<u16>) -> anyhow::Resul
         ended.notify();
     })?;
     Ok(thread)
+}
+
+/// For the hashes of tables that peers fill.
+pub(super) fn random_seed() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .context("getrandom")?;
+    Ok(u64::from_le_bytes(bytes))
 }

@@ -18,7 +18,7 @@ use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, TapCalls};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
-use super::threads::{check_pins, spawn};
+use super::threads::{check_pins, random_seed, spawn};
 use super::worker_handle::{Handle, Promise, log_calls};
 use crate::spec_text::PlaneSettings;
 
@@ -254,15 +254,24 @@ impl WorkerClient {
         queue: QueueId,
         setup: QueueSetup,
     ) -> Result<Position, Broken> {
+        let shown = self.begin_position_by_ring(port, queue, setup);
+        shown.wait().unwrap_or(Err(Broken(Why::BadArea)))
+    }
+
+    pub(super) fn begin_position_by_ring(
+        &self,
+        port: PortId,
+        queue: QueueId,
+        setup: QueueSetup,
+    ) -> Promise<Result<Position, Broken>> {
         let show = |done| Command::PositionByRing { port, queue, setup, done };
-        self.owner(queue.pair).ask(show).unwrap_or(Err(Broken(Why::BadArea)))
+        self.owner(queue.pair).begin(show)
     }
 
     pub(super) fn stop_queue(&self, port: PortId, queue: QueueId) -> Option<Position> {
         self.begin_stop(port, queue).wait().flatten()
     }
 
-    /// The same without waiting for the answer, as many are stopped together.
     pub(super) fn begin_stop(&self, port: PortId, queue: QueueId) -> Promise<Option<Position>> {
         self.owner(queue.pair).begin(|done| Command::StopQueue { port, queue, done })
     }
@@ -389,10 +398,3 @@ impl WorkerClient {
 }
 
 const GONE: Result<(), Broken> = Err(Broken(Why::BadArea));
-
-fn random_seed() -> anyhow::Result<u64> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .context("getrandom")?;
-    Ok(u64::from_le_bytes(bytes))
-}
