@@ -9,6 +9,8 @@
 //! Copies of a machine or a container with one id need `mac=`, or ids of their own.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ringway_nat::Prefix4;
@@ -46,6 +48,11 @@ impl Identity {
     /// What it follows from: the machine's id, and where this ringway takes orders.
     pub fn parts(&self) -> (&str, &[u8]) {
         (&self.machine, &self.instance)
+    }
+
+    /// Its control socket at the start, beside which sockets without a path lie.
+    pub fn control(&self) -> &Path {
+        OsStr::from_bytes(&self.instance).as_ref()
     }
 
     /// The one of these [`parts`](Self::parts).

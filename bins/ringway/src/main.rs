@@ -85,7 +85,10 @@ fn main() -> ExitCode {
         Command::Run(args) => {
             let how = &args.foreground;
             return match args.config().and_then(|config| Ok((config, how.logging()?))) {
-                Ok((config, what)) => run_daemon((config, how.strict), args.over(), what, None),
+                Ok((config, what)) => {
+                    let needs_all = how.needs_all(config.file.is_some());
+                    run_daemon((config, needs_all), args.over(), what, None)
+                }
                 Err(wrong) => errors.reject(&wrong),
             };
         }
@@ -148,10 +151,10 @@ fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// The daemon, whose last words go the way of its log: nothing waits for them for long. `given` is
-/// the socket of a back-end's guest.
+/// The daemon, whose last words go the way of its log: nothing waits for them for long. It may need
+/// all of its ports. `given` is the socket of a back-end's guest.
 fn run_daemon(
-    (config, is_strict): (RunConfig, bool),
+    (config, needs_all): (RunConfig, bool),
     over: Vec<LowOption>,
     logging: Logging,
     given: Option<OwnedFd>,
@@ -171,7 +174,7 @@ fn run_daemon(
         Ok(entered) => entered,
         Err(error) => return Errors::Text.finish(Err(error)),
     };
-    let outcome = supervisor::run::run((config, is_strict), over, (sandbox, sockets), &log);
+    let outcome = supervisor::run::run((config, needs_all), over, (sandbox, sockets), &log);
     finish(&log, &outcome)
 }
 

@@ -172,24 +172,25 @@ fn a_processor_that_is_not_there_is_an_error_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_strict_one_ends_if_one_port_cannot_be_opened_and_a_quiet_one_says_only_that() {
+fn a_port_of_the_command_line_that_cannot_be_opened_ends_the_start() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).display().to_string();
     let (a, b) = (format!("a=vm:{}", path("a.sock")), format!("b=vm:{}", path("none/b.sock")));
     let words = ["run", "--control", &path("c.sock"), "--port", &a, "--port", &b];
-    let output = ringway(&[&words[..], &["--strict", "--quiet"]].concat());
+    let output = ringway(&[&words[..], &["--quiet"]].concat());
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("--strict: 1 port could not be opened"), "{text}");
+    assert!(text.contains("1 port could not be opened (--keep-going serves"), "{text}");
     assert!(text.contains("ERROR") && !text.contains("INFO"), "{text}");
-    let output = ringway(&[&words[..], &["--strict", "--log-format", "json"]].concat());
+    let output = ringway(&[&words[..], &["--log-format", "json"]].concat());
     let text = String::from_utf8_lossy(&output.stderr);
     let last =
         text.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let last = last.unwrap_or_default();
     assert_eq!(last["level"], "ERROR", "{text}");
     assert_eq!(
-        last["message"], "ringway could not start: --strict: 1 port could not be opened",
+        last["message"],
+        "ringway could not start: 1 port could not be opened (--keep-going serves the others)",
         "{text}"
     );
     let left = fs::read_dir(directory.path()).expect("the directory").count();

@@ -2,11 +2,12 @@
 //! other one.
 //!
 //! How: below `$XDG_RUNTIME_DIR` if that is this user's; otherwise below `/run` for root; otherwise
-//! below a directory of one's own in `/tmp`. There `ringway.sock` is the control socket, and
-//! `ringway/NAME.sock` the socket of a port; in a directory that is called `ringway` already, such
-//! as that of the service, `NAME.sock`, so that other users reach it. In `/tmp` others may have
-//! taken the name: a directory that is not this user's, or that others may look into, is passed
-//! over and the next name is tried.
+//! below a directory of one's own in `/tmp`. There `ringway.sock` is the control socket. Ports'
+//! sockets lie beside it, so that two ringways of a user have their own: `ringway/NAME.sock`, and
+//! `b/NAME.sock` where the control socket is `b.sock`; in a directory that is called `ringway`
+//! already, such as that of the service, `NAME.sock`, so that other users reach it. In `/tmp`
+//! others may have taken the name: a directory that is not this user's, or that others may look
+//! into, is passed over and the next name is tried.
 //!
 //! Limits: [`NAMES_MAX`] names are tried. `/tmp` is not `$TMPDIR`, so that all commands of a user
 //! look in one place.
@@ -33,7 +34,7 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// Where `ringway run` takes orders, and the other commands ask, if nothing else is said.
 pub fn control_socket() -> PathBuf {
-    Surroundings::here().base().join("ringway.sock")
+    Surroundings::here().base().join(CONTROL)
 }
 
 /// Where the service of a package takes orders.
@@ -65,36 +66,48 @@ pub fn control_socket_to_ask() -> PathBuf {
     if is_service { service.to_path_buf() } else { own }
 }
 
-/// Where `ringway run` listens for the guest of a port if no path is given.
-pub fn guest_socket(port: &str) -> PathBuf {
-    sockets(&Surroundings::here().base()).join(format!("{port}.sock"))
+/// Where a ringway with that control socket listens for the guest of a port if no path is given.
+pub fn guest_socket(port: &str, control: &Path) -> PathBuf {
+    sockets(control).join(format!("{port}.sock"))
 }
 
-/// Makes the directory of a socket, if it is one of those above, and checks whose it is.
+/// Makes the directory of a socket, if it is one of those above, and checks whose it is; `control`
+/// is the control socket beside which ports' sockets lie.
 ///
 /// # Errors
 /// It cannot be made, or others may put sockets there.
-pub fn prepare(socket: &Path) -> anyhow::Result<()> {
-    Surroundings::here().prepare(socket)
+pub fn prepare(socket: &Path, control: &Path) -> anyhow::Result<()> {
+    Surroundings::here().prepare(socket, control)
 }
 
 /// Whether [`prepare`] makes the directory of a socket.
-pub fn is_made(socket: &Path) -> bool {
-    let here = Surroundings::here();
-    let (base, is_own) = here.place();
-    let sockets = sockets(&base);
+pub fn is_made(socket: &Path, control: &Path) -> bool {
+    let (base, is_own) = Surroundings::here().place();
     let parent = socket.parent();
-    sockets != base && parent == Some(&sockets) || is_own && parent == Some(&base)
+    parent == own_sockets(control).as_deref() || is_own && parent == Some(&base)
 }
 
-/// The directory of ports' sockets.
-const SOCKETS: &str = "ringway";
+/// The name of a directory that is ringway's own, and of its control socket there.
+const OWN: &str = "ringway";
+const CONTROL: &str = "ringway.sock";
 
-/// Where they are: in a directory of ringway's own without another one, which only its owner could
-/// pass.
-fn sockets(base: &Path) -> PathBuf {
-    let is_own = base.file_name().is_some_and(|name| name == SOCKETS);
-    if is_own { base.to_owned() } else { base.join(SOCKETS) }
+/// Where ports' sockets are: in a directory of ringway's own without another one, which only its
+/// owner could pass.
+fn sockets(control: &Path) -> PathBuf {
+    let control = std::path::absolute(control).unwrap_or_else(|_| control.to_owned());
+    let directory = control.parent().filter(|it| it.file_name().is_some_and(|name| name == OWN));
+    match directory.filter(|_| control.file_name().is_some_and(|name| name == CONTROL)) {
+        Some(directory) => directory.to_owned(),
+        None if control.extension().is_some_and(|it| it == "sock") => control.with_extension(""),
+        None => control.with_added_extension("ports"),
+    }
+}
+
+/// The same, if it is a directory of their own.
+fn own_sockets(control: &Path) -> Option<PathBuf> {
+    let sockets = sockets(control);
+    let control = std::path::absolute(control).ok()?;
+    (control.parent() != Some(&sockets)).then_some(sockets)
 }
 
 /// What the place depends on.
@@ -160,17 +173,15 @@ impl Surroundings {
         found.is_dir() && found.uid() == self.user && found.mode() & denied == 0
     }
 
-    fn prepare(&self, socket: &Path) -> anyhow::Result<()> {
+    fn prepare(&self, socket: &Path, control: &Path) -> anyhow::Result<()> {
         let (base, is_own) = self.place();
-        let sockets = sockets(&base);
         let parent = socket.parent();
-        if is_own && (parent == Some(&base) || parent == Some(&sockets)) {
+        let sockets = own_sockets(control).filter(|sockets| parent == Some(sockets));
+        let beside = sockets.as_ref().and_then(|sockets| sockets.parent());
+        if is_own && (parent == Some(&base) || beside == Some(&base)) {
             self.make(&base, OTHERS)?;
         }
-        if sockets != base && parent == Some(&sockets) {
-            self.make(&sockets, OTHERS_WRITE)?;
-        }
-        Ok(())
+        sockets.map_or(Ok(()), |sockets| self.make(&sockets, OTHERS_WRITE))
     }
 
     fn make(&self, directory: &Path, denied: u32) -> anyhow::Result<()> {
@@ -195,6 +206,14 @@ mod tests {
     use super::*;
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    impl Surroundings {
+        fn prepare_port(&self) -> anyhow::Result<PathBuf> {
+            let control = self.base().join(CONTROL);
+            let socket = guest_socket("vm0", &control);
+            self.prepare(&socket, &control).map(|()| socket)
+        }
+    }
 
     fn surroundings(root: &Path) -> Surroundings {
         let user = rustix::process::geteuid().as_raw();
@@ -223,19 +242,40 @@ mod tests {
         fs::create_dir(&session).expect("a directory");
         fs::set_permissions(&session, Permissions::from_mode(0o755)).expect("open to readers");
         here.runtime = Some(session.clone());
-        here.prepare(&here.base().join("ringway/vm0.sock")).expect("it can be used");
-        assert!(session.join(SOCKETS).is_dir());
+        here.prepare_port().expect("it can be used");
+        assert!(session.join(OWN).is_dir());
         here.runtime = Some(root.path().to_owned());
         here.user += 1;
         assert_ne!(here.base(), root.path(), "another user's");
     }
 
     #[test]
-    fn a_directory_of_ringways_own_has_the_sockets_itself() {
-        assert_eq!(sockets(Path::new("/run/ringway")), Path::new("/run/ringway"));
-        assert_eq!(sockets(Path::new("/run/user/7")), Path::new("/run/user/7/ringway"));
-        let own = PathBuf::from("/tmp/ringway-7");
-        assert_eq!(sockets(&own), own.join(SOCKETS));
+    fn the_sockets_of_ports_lie_beside_the_control_socket() {
+        for (control, socket) in [
+            ("/run/user/7/ringway.sock", "/run/user/7/ringway/vm0.sock"),
+            ("/run/user/7/b.sock", "/run/user/7/b/vm0.sock"),
+            ("/run/user/7/control", "/run/user/7/control.ports/vm0.sock"),
+            ("/tmp/ringway-7/ringway.sock", "/tmp/ringway-7/ringway/vm0.sock"),
+            // A directory of ringway's own has them itself.
+            ("/run/ringway/ringway.sock", "/run/ringway/vm0.sock"),
+            ("/run/ringway/b.sock", "/run/ringway/b/vm0.sock"),
+        ] {
+            assert_eq!(guest_socket("vm0", control.as_ref()), Path::new(socket));
+        }
+        let here = std::env::current_dir().expect("a directory");
+        assert_eq!(guest_socket("vm0", "b.sock".as_ref()), here.join("b/vm0.sock"));
+    }
+
+    #[test]
+    fn their_directory_is_made_wherever_the_control_socket_is() {
+        let root = tempfile::tempdir().expect("a directory");
+        let control = root.path().join("b.sock");
+        let socket = guest_socket("vm0", &control);
+        assert!(is_made(&socket, &control));
+        assert!(!is_made(&root.path().join("c/vm0.sock"), &control));
+        prepare(&socket, &control).expect("it can be made");
+        let made = fs::metadata(root.path().join("b")).expect("it was made");
+        assert_eq!(made.mode() & 0o777, PRIVATE);
     }
 
     #[test]
@@ -258,8 +298,7 @@ mod tests {
         fs::create_dir(name("-2")).expect("a directory");
         fs::set_permissions(name("-2"), Permissions::from_mode(0o777)).expect("open to all");
         assert_eq!(here.base(), name("-3"));
-        let socket = here.base().join(SOCKETS).join("vm0.sock");
-        here.prepare(&socket).expect("it can be made");
+        let socket = here.prepare_port().expect("it can be made");
         let made = fs::metadata(name("-3")).expect("it was made");
         assert_eq!(made.mode() & 0o777, PRIVATE);
         assert!(socket.parent().is_some_and(Path::is_dir));
@@ -273,12 +312,13 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let mut here = surroundings(root.path());
         here.runtime = Some(root.path().to_owned());
-        let sockets = root.path().join(SOCKETS);
+        let sockets = root.path().join(OWN);
         fs::create_dir(&sockets).expect("a directory");
         fs::set_permissions(&sockets, Permissions::from_mode(0o777)).expect("open to all");
-        let error = here.prepare(&sockets.join("vm0.sock")).expect_err("others may write there");
+        let error = here.prepare_port().expect_err("others may write there");
         assert!(error.to_string().contains("remove it, or give a path"), "{error}");
         // A directory that the user named is taken as it is.
-        here.prepare(&root.path().join("other/vm0.sock")).expect("nothing to do");
+        let other = root.path().join("other/vm0.sock");
+        here.prepare(&other, &here.base().join(CONTROL)).expect("nothing to do");
     }
 }

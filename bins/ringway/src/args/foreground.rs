@@ -10,9 +10,12 @@ use crate::log_format::Format;
 /// What is no setting of a file.
 #[derive(Debug, Args)]
 pub struct ForegroundArgs {
-    /// End with exit status 1 if a port of the configuration cannot be opened
+    /// End with exit status 1 if a port of the file cannot be opened, as for those of --port
+    #[arg(long, conflicts_with = "keep_going")]
+    strict: bool,
+    /// Serve the others if a port cannot be opened, as for those of a file
     #[arg(long)]
-    pub strict: bool,
+    keep_going: bool,
     /// Log more, as RINGWAY_LOG=debug does
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
@@ -26,6 +29,12 @@ pub struct ForegroundArgs {
 }
 
 impl ForegroundArgs {
+    /// Whether each port has to be opened: a file may name one whose tap comes later, and who types
+    /// them is there to see what is wrong.
+    pub fn needs_all(&self, has_file: bool) -> bool {
+        self.strict || !has_file && !self.keep_going
+    }
+
     /// What is logged, and how.
     ///
     /// # Errors

@@ -18,8 +18,9 @@ use crate::port_command::ports;
 pub fn findings(config: &RunConfig) -> Vec<Finding> {
     let path = &config.settings.control;
     let own = own_sockets(path);
-    let control = listened_at("control socket", path, &own);
-    std::iter::once(control).chain(config.ports.iter().map(|it| port(it, &own))).collect()
+    let control = listened_at("control socket", path, (path, &own));
+    let ports = config.ports.iter().map(|it| port(it, (path, &own)));
+    std::iter::once(control).chain(ports).collect()
 }
 
 /// The sockets at which a ringway listens that runs with that file: it counts front-ends that
@@ -30,10 +31,10 @@ fn own_sockets(control: &Path) -> Vec<PathBuf> {
     std::path::absolute(control).into_iter().chain(sockets).collect()
 }
 
-fn port(port: &PortSpec, own: &[PathBuf]) -> Finding {
+fn port(port: &PortSpec, here: (&Path, &[PathBuf])) -> Finding {
     let what = format!("port {}", port.name);
     match &port.kind {
-        PortKind::Vm { socket } => listened_at(&what, socket, own),
+        PortKind::Vm { socket } => listened_at(&what, socket, here),
         PortKind::VmConnect { socket } if socket.exists() => {
             Finding::fine(what, format!("{} is there", socket.display()))
         }
@@ -46,8 +47,9 @@ fn port(port: &PortSpec, own: &[PathBuf]) -> Finding {
     }
 }
 
-/// Whether a socket can be made there.
-fn listened_at(what: &str, socket: &Path, own: &[PathBuf]) -> Finding {
+/// Whether a ringway with that control socket, which may run and have these sockets, can make one
+/// there.
+fn listened_at(what: &str, socket: &Path, (control, own): (&Path, &[PathBuf])) -> Finding {
     let shown = socket.display();
     if std::path::absolute(socket).is_ok_and(|socket| own.contains(&socket)) {
         return Finding::fine(what, format!("{shown}: the ringway that runs listens there"));
@@ -60,7 +62,7 @@ fn listened_at(what: &str, socket: &Path, own: &[PathBuf]) -> Finding {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    if places::is_made(socket) {
+    if places::is_made(socket, control) {
         return Finding::fine(what, format!("{shown}: ringway makes the directory"));
     }
     let directory = parent.display();

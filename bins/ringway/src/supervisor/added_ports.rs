@@ -121,7 +121,7 @@ impl Supervisor {
             let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
             anyhow::anyhow!("{}", texts.join("; "))
         };
-        let low = json::read_port(object).map_err(all)?;
+        let low = json::read_port(object).map_err(all)?.placed_beside(self.identity.control());
         if let Some(there) = self.find_port(&low.name).and_then(|id| self.ports.get(&id)) {
             let kind = &there.spec.kind;
             match low.kind() {

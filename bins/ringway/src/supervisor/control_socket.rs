@@ -63,7 +63,7 @@ impl ControlSocket {
     /// Listens as the settings say; a socket file on which no process listens any more is replaced.
     pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
         let path = settings.control.as_path();
-        places::prepare(path)?;
+        places::prepare(path, path)?;
         let listener = Listener::bind(path).map_err(|why| anyhow!("{why} (--control SOCKET)"))?;
         let socket = Self::new(listener, settings);
         socket.permit(settings)?;

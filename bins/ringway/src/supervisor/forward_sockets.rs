@@ -14,6 +14,7 @@ use super::plane::Sent;
 use super::record::{Fds, FoundFds, ListenerRecord};
 use super::vm_port::{listen, permit};
 use crate::config::PortSpec;
+use crate::places;
 
 /// Those of one router.
 #[derive(Default)]
@@ -32,7 +33,7 @@ impl Made {
     }
 
     fn open(path: &Path, spec: &PortSpec) -> anyhow::Result<Self> {
-        let listener = listen(path)?;
+        let listener = listen(path, &places::control_socket())?;
         permit(&listener, spec)?;
         Self::of(listener)
     }

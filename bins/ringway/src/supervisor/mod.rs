@@ -175,7 +175,7 @@ impl Supervisor {
     /// No port at all could be opened, or not each where that is wanted, the control socket cannot
     /// be, or the data plane does not work.
     pub fn start(
-        (config, is_strict): (RunConfig, bool),
+        (config, needs_all): (RunConfig, bool),
         over: Vec<LowOption>,
         (sandbox, mut sockets): (Sandbox, Sockets),
     ) -> anyhow::Result<Self> {
@@ -198,16 +198,32 @@ impl Supervisor {
             tracing::warn!("the service manager listens for {name:?}, and no port is called that");
         }
         supervisor.wait_for_the_first()?;
+        supervisor.check_ports(needs_all)?;
+        Ok(supervisor)
+    }
+
+    /// Whether enough ports of the configuration could be opened.
+    fn check_ports(&self, needs_all: bool) -> anyhow::Result<()> {
         let configured = |port: &&Port| port.source == Source::Configuration;
-        let ports = || supervisor.ports.values().filter(configured);
+        let ports = || self.ports.values().filter(configured);
         let failed = ports().filter(|port| port.failure.is_some()).count();
         if failed > 0 && failed == ports().count() {
             bail!("no port could be opened");
         }
-        if failed > 0 && is_strict {
-            bail!("--strict: {} could not be opened", units::counted(failed as u64, "port"));
+        if failed > 0 && needs_all {
+            let ports = units::counted(failed as u64, "port");
+            bail!("{ports} could not be opened (--keep-going serves the others)");
         }
-        Ok(supervisor)
+        Ok(())
+    }
+
+    /// That sockets can be connected to, and how many ports work, if not all do.
+    fn ready(&self) -> String {
+        let failed = self.ports.values().filter(|port| port.failure.is_some()).count();
+        match (failed, self.ports.len()) {
+            (0, _) => "ready".to_owned(),
+            (failed, all) => format!("ready: {} of {all} ports", all - failed),
+        }
     }
 
     /// One without ports and without a data plane.

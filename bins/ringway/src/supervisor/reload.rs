@@ -55,7 +55,8 @@ impl Supervisor {
         if std::fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
             return Err(vec![format!("{shown}: is no file any more: put one there")]);
         }
-        let config = RunConfig::load(&file, &self.over, places::control_socket());
+        let home = Some(self.identity.control());
+        let config = RunConfig::load(&file, &self.over, (places::control_socket(), home));
         let texts = |errors: Vec<SpecError>| errors.iter().map(ToString::to_string).collect();
         let config = config.map_err(|errors| -> Vec<String> { texts(errors) })?;
         if let Some(why) = self.objection(&config) {

@@ -185,7 +185,7 @@ impl Supervisor {
         source: Source,
         asked: Asked,
     ) -> Result<(), Refused> {
-        let low = json::read_port(port).map_err(texts)?;
+        let low = json::read_port(port).map_err(texts)?.placed_beside(self.identity.control());
         let spec = resolve_beside(&low, self.specs(), &self.settings.control).map_err(texts)?;
         self.open_port((spec, source), asked).map_err(|why| vec![explained(&why)])
     }

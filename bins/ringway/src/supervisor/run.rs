@@ -22,13 +22,13 @@ pub use super::record::file::check;
 const LAST_LINES: Duration = Duration::from_millis(100);
 
 /// Runs until SIGINT or SIGTERM, in this sandbox; `over` are the settings that count more than the
-/// file's, `sockets` those on which a service manager listens already; a strict one ends if one
-/// port cannot be opened.
+/// file's, `sockets` those on which a service manager listens already. If it needs all ports, it
+/// ends where one cannot be opened.
 ///
 /// # Errors
 /// No port could be opened, the control socket is taken, or the data plane does not work.
 pub fn run(
-    (config, is_strict): (RunConfig, bool),
+    (config, needs_all): (RunConfig, bool),
     over: Vec<LowOption>,
     (sandbox, sockets): (Sandbox, Sockets),
     log: &Log,
@@ -36,10 +36,10 @@ pub fn run(
     allow_file_descriptors();
     let control = std::path::absolute(&config.settings.control);
     let control = control.unwrap_or_else(|_| config.settings.control.clone());
-    let started = Supervisor::start((config, is_strict), over, (sandbox, sockets));
+    let started = Supervisor::start((config, needs_all), over, (sandbox, sockets));
     let supervisor = started.context("ringway could not start")?;
     // The program that started it may wait for this line: from now on sockets can be connected to.
-    tracing::info!(control = %control.display(), "ready");
+    tracing::info!(control = %control.display(), "{}", supervisor.ready());
     supervisor.fd_store.tell("READY=1");
     serve(supervisor, log)
 }

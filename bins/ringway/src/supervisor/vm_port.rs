@@ -86,7 +86,9 @@ impl VmPort {
             PortKind::VmConnect { socket } => {
                 Way::Connect { socket: socket.clone(), next_try: Instant::now() }
             }
-            PortKind::Vm { socket } => Way::Listen(listen(socket)?.closed_by(&closing.closer)),
+            PortKind::Vm { socket } => {
+                Way::Listen(listen(socket, identity.control())?.closed_by(&closing.closer))
+            }
             PortKind::Tap { .. } | PortKind::TapFd { .. } | PortKind::Nat => {
                 unreachable!("only called for virtual machines")
             }
@@ -296,9 +298,9 @@ pub(super) fn permit(listener: &Listener, spec: &PortSpec) -> anyhow::Result<()>
     })
 }
 
-/// Listens at `socket`; the error says all in one line.
-pub(super) fn listen(socket: &Path) -> anyhow::Result<Listener> {
-    places::prepare(socket)?;
+/// Listens at `socket`, of a ringway with that control socket; the error says all in one line.
+pub(super) fn listen(socket: &Path, control: &Path) -> anyhow::Result<Listener> {
+    places::prepare(socket, control)?;
     Listener::bind(socket).map_err(|why| anyhow!("{why}"))
 }
 

@@ -93,12 +93,21 @@ impl RunConfig {
         }
     }
 
-    /// Reads a file and checks it. Flags, given as `over`, count more than the file's settings.
+    /// Reads a file and checks it. Flags, given as `over`, count more than the file's settings;
+    /// `home` is the control socket beside which sockets without a path lie, if that is another one
+    /// than what the file says now.
     ///
     /// # Errors
     /// Everything that is wrong, in the order written.
-    pub fn load(path: &Path, over: &[LowOption], control: PathBuf) -> Result<Self, Vec<SpecError>> {
+    pub fn load(
+        path: &Path,
+        over: &[LowOption],
+        (control, home): (PathBuf, Option<&Path>),
+    ) -> Result<Self, Vec<SpecError>> {
         let (mut low, mut errors) = file::read(path);
+        if let Some(home) = home {
+            low.ports = low.ports.into_iter().map(|port| port.placed_beside(home)).collect();
+        }
         low.settings.extend_from_slice(over);
         match Self::resolve(&low, control) {
             Ok(config) if errors.is_empty() => {
@@ -113,7 +122,8 @@ impl RunConfig {
     }
 }
 
-/// Checks a port by itself and against those there are.
+/// Checks a port by itself and against those there are; a socket without a path lies beside that
+/// control socket.
 ///
 /// # Errors
 /// Everything that is wrong with it.
@@ -122,7 +132,7 @@ pub fn resolve_beside<'a>(
     mut others: impl Iterator<Item = &'a PortSpec>,
     control: &Path,
 ) -> Result<PortSpec, Vec<SpecError>> {
-    let spec = PortSpec::resolve(low)?;
+    let spec = PortSpec::resolve(&low.clone().placed_beside(control))?;
     if spec.kind.socket().is_some_and(|socket| is_same_path(socket, control)) {
         let wrong = format!("{} is the control socket", spec.kind.address());
         let advice = "choose another path here or with --control";

@@ -250,6 +250,15 @@ impl LowPort {
         option.map_or(&self.origin, |option| &option.origin)
     }
 
+    /// A socket without a path lies beside that control socket.
+    pub fn placed_beside(mut self, control: &Path) -> Self {
+        let place = places::guest_socket(&self.name, control);
+        let Some(place) = place.to_str() else { return self };
+        let unsaid = self.kinds.iter_mut().filter(|it| it.key == "vm" && it.value.is_empty());
+        unsaid.for_each(|it| place.clone_into(&mut it.value));
+        self
+    }
+
     /// The kind that it is of.
     ///
     /// # Errors
@@ -295,7 +304,10 @@ impl PortKind {
 
     fn parse(origin: &Origin, name: &str, kind: &str, place: &str) -> Result<Self, SpecError> {
         match kind {
-            "vm" if place.is_empty() => Ok(Self::Vm { socket: places::guest_socket(name) }),
+            "vm" if place.is_empty() => {
+                let control = places::control_socket();
+                Ok(Self::Vm { socket: places::guest_socket(name, &control) })
+            }
             "vm" => Ok(Self::Vm { socket: parse_socket(origin, place)? }),
             "vm-connect" => Ok(Self::VmConnect { socket: parse_socket(origin, place)? }),
             "tap" => Ok(Self::Tap { name: parse_interface(origin, place)? }),
