@@ -29,6 +29,7 @@ impl DataPlane {
             let (name, done) = (guest.clone(), done.clone());
             Command::Nat(NatCommand::Look { port: port_id, name, done })
         });
+        self.worker.ring();
         let look = look.recv_timeout(ANSWER_MAX).context("no worker answers")?;
         let is_asked = |it: &&Forward| guest.as_ref().is_none_or(|name| *name == it.guest);
         let bound = port.nat.bound().filter(is_asked).map(|it| shown(it, None));

@@ -72,6 +72,7 @@ impl DataPlane {
         self.worker
             .send_all(|| Command::Nat(NatCommand::Notes { port: router, done: done.clone() }));
         drop(done);
+        self.worker.ring();
         let mut notes = match notes.recv_timeout(ANSWER_MAX) {
             Ok(notes) => notes,
             // The router is gone.

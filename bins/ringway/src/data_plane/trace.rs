@@ -112,6 +112,7 @@ impl DataPlane {
             let (shared, done) = (shared.clone(), done.clone());
             Command::Look(LookCommand::CopySwitch { shared, done })
         });
+        self.worker.ring();
         switch.recv_timeout(ANSWER_MAX).context("no worker answers")
     }
 
