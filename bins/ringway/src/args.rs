@@ -20,7 +20,7 @@ pub use back_end::BackEndArgs;
 pub use demo::{DemoArgs, KeepArgs};
 pub use questions::{
     AttachArgs, CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, SflowArgs, StatsArgs,
-    TopArgs, TraceArgs, WhyArgs,
+    StopArgs, TopArgs, TraceArgs, WhyArgs,
 };
 use questions::{FIELDS_HELP, FILTER_HELP};
 
@@ -70,6 +70,8 @@ pub enum Command {
     Reload(ReloadArgs),
     /// Log more or less from now on, as RINGWAY_LOG does at the start
     Log(LogArgs),
+    /// End a running ringway; guests see their links go down
+    Stop(StopArgs),
     /// Replace the program of a running ringway; guests see nothing
     Upgrade(UpgradeArgs),
     /// Print what a virtual machine needs to be given to use a port
@@ -298,6 +300,7 @@ impl Command {
             Self::Why(args) => args.ask.json,
             Self::Reload(args) => args.ask.json,
             Self::Log(args) => args.ask.json,
+            Self::Stop(args) => args.ask.json,
             Self::Trace(args) => args.ask.json,
             Self::Upgrade(args) => args.ask.json,
             Self::Demo(args) => args.json,

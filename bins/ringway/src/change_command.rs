@@ -1,9 +1,9 @@
-//! `ringway reload` and `ringway log`: what is otherwise in a running ringway from now on.
+//! `ringway reload`, `log` and `stop`: what is otherwise with a running ringway from now on.
 
 use serde::Serialize;
 
-use crate::args::{AskArgs, LogArgs, ReloadArgs};
-use crate::control::client::ask;
+use crate::args::{AskArgs, LogArgs, ReloadArgs, StopArgs};
+use crate::control::client::{self, ask};
 use crate::control::{ConfigChange, LogQuestion, LogReply, ReloadReply, Request};
 use crate::outcome;
 
@@ -41,6 +41,15 @@ pub fn log(args: &LogArgs) -> anyhow::Result<()> {
     let request = Request::Log(LogQuestion { level: args.level.clone() });
     let reply: LogReply = ask(&args.ask.control_or_default(), &request)?;
     print(&args.ask, &reply, || format!("log: {} → {}\n", reply.before, reply.level))
+}
+
+/// Ends a ringway.
+///
+/// # Errors
+/// No ringway answers, a service manager would start it again, or it does not end.
+pub fn stop(args: &StopArgs) -> anyhow::Result<()> {
+    let reply = client::stop(&args.ask.control_or_default())?;
+    print(&args.ask, &reply, || format!("stopped (process {})\n", reply.pid))
 }
 
 fn print(args: &AskArgs, reply: &impl Serialize, text: impl Fn() -> String) -> anyhow::Result<()> {

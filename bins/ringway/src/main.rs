@@ -85,10 +85,7 @@ fn main() -> ExitCode {
         Command::Run(args) => {
             let how = &args.foreground;
             return match args.config().and_then(|config| Ok((config, how.logging()?))) {
-                Ok((config, what)) => {
-                    let needs_all = how.needs_all(config.file.is_some());
-                    run_daemon((config, needs_all), args.over(), what, None)
-                }
+                Ok((config, what)) => run_daemon(how.with_need(config), args.over(), what, None),
                 Err(wrong) => errors.reject(&wrong),
             };
         }
@@ -112,6 +109,7 @@ fn main() -> ExitCode {
         Command::Why(args) => why::why(&args),
         Command::Trace(args) => trace::trace(&args),
         Command::Reload(args) => Ok(change_command::reload(&args)),
+        Command::Stop(args) => Ok(change_command::stop(&args)),
         Command::Log(args) => Ok(change_command::log(&args)),
         Command::Fdb(args) => Ok(fdb::fdb(&args)),
         Command::Upgrade(args) => Ok(upgrade::upgrade(&args)),

@@ -14,6 +14,15 @@ pub fn catch_signals() -> anyhow::Result<UnixStream> {
     catch(&[SIGINT, SIGTERM])
 }
 
+/// Whether this process was started without that signal, as by nohup(1). Once caught it is not.
+pub fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    // The lowest bit is the first signal's.
+    ignored.unwrap_or(0).checked_shr(signal.unsigned_abs().wrapping_sub(1)).unwrap_or(0) & 1 == 1
+}
+
 /// These signals make the returned stream readable.
 ///
 /// # Errors

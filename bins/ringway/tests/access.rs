@@ -178,10 +178,13 @@ exit 0"#;
         "/tmp/a.sock: another user's socket: remove it if nothing listens there, or choose",
         "/tmp/closed/d.sock: cannot listen: Permission denied (os error 13): let this user write \
          in its directory, or choose another path (--control SOCKET)",
-        "/tmp/c.sock: a running instance listens here: stop it or choose another path (--control",
+        "/tmp/c.sock: a running instance listens here (process ",
+        "): stop it with: ringway stop --control /tmp/c.sock, or choose another path (--control",
     ] {
         assert!(errors.contains(right), "{right}\n{errors}");
     }
+    let named = errors.lines().find(|line| line.contains("/tmp/c.sock: a running instance"));
+    assert!(named.is_some_and(|line| line.contains(" of user 1234)")), "{errors}");
 }
 
 /// From a source of names beside /etc/passwd, as LDAP would be: see `groups.rs`.

@@ -130,6 +130,8 @@ fn front_ends_stay_when_the_supervisor_is_killed() {
     between.settle(&mut guests).expect("they hear each other");
     let is_told = |what: &str| heard().told.iter().any(|text| text == what);
     assert!(is_told("READY=1"));
+    // It would be started again.
+    assert!(ringway.refused(&["stop"]).contains("systemctl stop ringway"));
     ringway.told(&["port", "add", "c=vm:c.sock"]);
     for round in 0..5 {
         between.exchange(&mut guests, 50).expect("undisturbed");

@@ -52,6 +52,14 @@ pub fn how_to_start(control: &str) -> String {
     }
 }
 
+/// How to stop the one that answers there.
+pub fn how_to_stop(control: &Path) -> String {
+    match control == control_socket() {
+        true => "ringway stop".to_owned(),
+        false => format!("ringway stop --control {}", control.display()),
+    }
+}
+
 /// What gives the service of a package the rights to make taps and to pin workers.
 pub const WIDE_SERVICE: &str = "sudo install -D -m 644 -t /etc/systemd/system/ringway.service.d \
                                 /usr/share/ringway/wide.conf && sudo systemctl daemon-reload && \

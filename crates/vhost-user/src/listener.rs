@@ -22,6 +22,7 @@ use rustix::fs::{
     AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, chmod, chownat, fchmod, flock, fstat, open,
 };
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
 use crate::socket::{Connection, connect_at_once, ends};
@@ -305,7 +306,12 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(failed(path, REMOVE)),
         Err(Errno::ACCESS | Errno::PERM) => Err(SocketError::NotOurs { path: path.to_owned() }),
         // Connected, or a full queue of waiting connections.
-        _ => Err(SocketError::InUse { path: path.to_owned() }),
+        connected => {
+            let by = connected.ok().and_then(|stream| socket_peercred(stream).ok());
+            let by =
+                by.map(|peer| (peer.pid.as_raw_nonzero().get().unsigned_abs(), peer.uid.as_raw()));
+            Err(SocketError::InUse { path: path.to_owned(), by })
+        }
     }
 }
 

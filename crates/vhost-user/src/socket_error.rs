@@ -21,6 +21,8 @@ pub enum SocketError {
     InUse {
         /// The path.
         path: PathBuf,
+        /// The process that listens, and its user, as far as the kernel says.
+        by: Option<(u32, u32)>,
     },
     /// The path is a socket that this user may not open: whether a process listens is not known.
     #[error(

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::config::SpecError;
+use crate::config::{RunConfig, SpecError};
 use crate::log::Logging;
 use crate::log_filter;
 use crate::log_format::Format;
@@ -29,10 +29,11 @@ pub struct ForegroundArgs {
 }
 
 impl ForegroundArgs {
-    /// Whether each port has to be opened: a file may name one whose tap comes later, and who types
-    /// them is there to see what is wrong.
-    pub fn needs_all(&self, has_file: bool) -> bool {
-        self.strict || !has_file && !self.keep_going
+    /// The same, and whether each of its ports has to be opened: a file may name one whose tap
+    /// comes later, and who types them is there to see what is wrong.
+    pub fn with_need(&self, config: RunConfig) -> (RunConfig, bool) {
+        let needs_all = self.strict || config.file.is_none() && !self.keep_going;
+        (config, needs_all)
     }
 
     /// What is logged, and how.

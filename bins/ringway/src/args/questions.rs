@@ -141,6 +141,14 @@ pub struct ReloadArgs {
     pub ask: AskArgs,
 }
 
+/// `ringway stop`
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    /// The ringway that is asked, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
 /// `ringway log`
 #[derive(Debug, Args)]
 pub struct LogArgs {

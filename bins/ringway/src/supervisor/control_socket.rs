@@ -26,7 +26,7 @@ use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::control_client::{Client, ClientId, is_trusted};
 use super::descriptors::with_advice;
 use super::record::{ClientRecord, Fds, FoundFds, ListenerRecord};
-use super::{Supervisor, Wake};
+use super::{Supervisor, Wake, peer};
 use crate::chatter::Chatter;
 use crate::config::Settings;
 use crate::control::refusal;
@@ -64,7 +64,13 @@ impl ControlSocket {
     pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
         let path = settings.control.as_path();
         places::prepare(path, path)?;
-        let listener = Listener::bind(path).map_err(|why| anyhow!("{why} (--control SOCKET)"))?;
+        let listener = Listener::bind(path).map_err(|why| match peer::in_use(&why) {
+            Some(who) => {
+                let stop = places::how_to_stop(path);
+                anyhow!("{who}: stop it with: {stop}, or choose another path (--control SOCKET)")
+            }
+            None => anyhow!("{why} (--control SOCKET)"),
+        })?;
         let socket = Self::new(listener, settings);
         socket.permit(settings)?;
         Ok(socket)

@@ -77,6 +77,11 @@ impl FdStore {
         Self { socket, has_store, kept: BTreeMap::new(), left, watchdog }
     }
 
+    /// Whether there is a manager.
+    pub(super) fn is_of_service(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// Tells it; that it does not listen changes nothing.
     pub(super) fn tell(&self, text: &str) {
         if let Some(socket) = &self.socket {

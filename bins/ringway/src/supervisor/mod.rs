@@ -22,6 +22,7 @@ mod journal;
 mod listening;
 mod messages;
 mod neighbours;
+mod opened;
 mod order;
 mod orders;
 mod peer;
@@ -71,8 +72,8 @@ use crate::config::resolver::Resolver;
 use crate::config::{LowOption, RunConfig, Settings};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
-use crate::signals::catch;
-use crate::{spec_text, units};
+use crate::signals::{catch, is_ignored};
+use crate::spec_text;
 use activation::Sockets;
 use added_ports::AddedPorts;
 use control_socket::ControlSocket;
@@ -85,7 +86,6 @@ use peer::UserNames;
 use planes::Planes;
 use ports::Port;
 use requests::Question;
-use source::Source;
 use wake::Wake;
 
 /// Events handled per turn of the loop.
@@ -165,6 +165,8 @@ pub struct Supervisor {
     neighbours: Neighbours,
     added: AddedPorts,
     failed_reloads: u64,
+    /// A client has asked for the end.
+    is_to_stop: bool,
 }
 
 impl Supervisor {
@@ -186,9 +188,10 @@ impl Supervisor {
         };
         let workers = spec_text::workers(&config);
         let journal = Watched::create(workers)?;
+        let given = (sandbox, config.file);
         let mut supervisor =
-            Self::new((config.settings, workers), identity, (control, journal), sandbox)?;
-        (supervisor.file, supervisor.over) = (config.file, over);
+            Self::new((config.settings, workers), identity, (control, journal), given)?;
+        supervisor.over = over;
         supervisor.sockets = sockets;
         supervisor.start_plane()?;
         let asked = Asked::default();
@@ -202,47 +205,27 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// Whether enough ports of the configuration could be opened.
-    fn check_ports(&self, needs_all: bool) -> anyhow::Result<()> {
-        let configured = |port: &&Port| port.source == Source::Configuration;
-        let ports = || self.ports.values().filter(configured);
-        let failed = ports().filter(|port| port.failure.is_some()).count();
-        if failed > 0 && failed == ports().count() {
-            bail!("no port could be opened");
-        }
-        if failed > 0 && needs_all {
-            let ports = units::counted(failed as u64, "port");
-            bail!("{ports} could not be opened (--keep-going serves the others)");
-        }
-        Ok(())
-    }
-
-    /// That sockets can be connected to, and how many ports work, if not all do.
-    fn ready(&self) -> String {
-        let failed = self.ports.values().filter(|port| port.failure.is_some()).count();
-        match (failed, self.ports.len()) {
-            (0, _) => "ready".to_owned(),
-            (failed, all) => format!("ready: {} of {all} ports", all - failed),
-        }
-    }
-
     /// One without ports and without a data plane.
     fn new(
         (settings, workers): (Settings, u16),
         identity: Identity,
         (control, journal): (ControlSocket, Watched),
-        sandbox: Sandbox,
+        (sandbox, file): (Sandbox, Option<PathBuf>),
     ) -> anyhow::Result<Self> {
+        // What nohup(1) has asked for stays so; a file is read again.
+        let hears_hangup = file.is_some() || !is_ignored(SIGHUP);
         let poller = Poller::new().context("epoll")?;
         let signals = catch(&[SIGINT, SIGTERM])?;
         poller.add(signals.as_fd(), Wake::Signal.token())?;
-        let reload_signals = catch(&[SIGHUP])?;
+        let reload_signals = catch(if hears_hangup { &[SIGHUP] } else { &[] })?;
         let child_signals = catch(&[SIGCHLD])?;
         poller.add(child_signals.as_fd(), Wake::Child.token())?;
         for caught in [&signals, &reload_signals, &child_signals] {
             caught.set_nonblocking(true)?;
         }
-        poller.add(reload_signals.as_fd(), Wake::Reload.token())?;
+        if hears_hangup {
+            poller.add(reload_signals.as_fd(), Wake::Reload.token())?;
+        }
         let bell = Arc::new(EventFd::new().context("eventfd")?);
         poller.add(bell.as_fd(), Wake::Bell.token())?;
         poller.add(control.as_fd(), Wake::Control.token())?;
@@ -258,7 +241,7 @@ impl Supervisor {
             settings,
             workers,
             identity,
-            file: None,
+            file,
             over: Vec::new(),
             started_ms: u64::try_from(write_down::since_boot().as_millis()).unwrap_or(0),
             sandbox,
@@ -291,6 +274,7 @@ impl Supervisor {
             neighbours: Neighbours::new(),
             added: AddedPorts::of_environment(),
             failed_reloads: 0,
+            is_to_stop: false,
         })
     }
 
@@ -315,6 +299,10 @@ impl Supervisor {
     fn serve(&mut self) -> anyhow::Result<Ending> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
+            if self.is_to_stop {
+                info!("stopping: ringway stop");
+                return Ok(Ending::Stop);
+            }
             self.release_due_ports();
             self.connect_due_ports();
             self.listen_again();
@@ -376,6 +364,10 @@ impl Supervisor {
                 }
                 Some(Wake::Reload) if !self.is_holding => {
                     let _ = (&self.reload_signals).read(&mut [0; 16]);
+                    // There is no file to read again: its terminal was closed.
+                    if self.file.is_none() {
+                        return Ok(false);
+                    }
                     self.fd_store.tell(&fd_store::reloading());
                     self.reload();
                     self.fd_store.tell("READY=1");

@@ -9,6 +9,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 
 use ringway_host::PeerCredentials;
+use ringway_vhost_user::SocketError;
 
 use crate::control::FrontEndStats;
 use crate::process_names;
@@ -57,6 +58,16 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.stats().fmt(f)
     }
+}
+
+/// Who listens where a socket cannot be made for that reason.
+pub(super) fn in_use(why: &SocketError) -> Option<String> {
+    let SocketError::InUse { path, by } = why else { return None };
+    let who = by.map_or(String::new(), |(pid, uid)| {
+        let user = process_names::user(uid).unwrap_or_else(|| uid.to_string());
+        format!(" (process {pid} of user {user})")
+    });
+    Some(format!("{}: a running instance listens here{who}", path.display()))
 }
 
 #[cfg(test)]

@@ -28,9 +28,7 @@ const NO_FILE: &str = "there is no file to read again: start with --config FILE"
 impl Supervisor {
     /// SIGHUP asks to read the file again.
     pub(super) fn reload(&mut self) {
-        let Some(file) = self.file.clone() else {
-            return warn!("SIGHUP: {NO_FILE}");
-        };
+        let Some(file) = self.file.clone() else { return };
         if let Err(errors) = self.read_again(&Rc::default()) {
             errors.iter().for_each(|why| error!("{why}"));
             error!("{}: nothing has changed", file.display());

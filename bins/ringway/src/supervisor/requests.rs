@@ -21,7 +21,8 @@ use crate::config::error::no_port;
 use crate::config::routers::second_router;
 use crate::config::{PortSpec, SpecError, json, resolve_beside};
 use crate::control::{
-    ListedPort, PROTOCOL_VERSION, PortListReply, Request, StatsReply, refusal, reply_line,
+    ListedPort, PROTOCOL_VERSION, PortListReply, Request, StatsReply, StopReply, refusal,
+    reply_line,
 };
 use crate::{log, log_filter, socket_reach};
 
@@ -93,6 +94,7 @@ impl Supervisor {
                 }
             }
             Ok(Request::Reload) => self.begin_reload(client),
+            Ok(Request::Stop) => self.begin_stop(client),
             Ok(Request::Trace(question)) => {
                 let known = self.known(&question.name);
                 known.map(|_| self.ask(client, About::Line(line.to_owned())))
@@ -109,6 +111,18 @@ impl Supervisor {
             }
             self.answer_client(client, &refusal(&why));
         }
+    }
+
+    /// A client asks for the end. A service manager might start it again at once.
+    fn begin_stop(&mut self, client: ClientId) -> Result<(), Refused> {
+        if self.fd_store.is_of_service() {
+            let advice = "systemctl stop ringway, with --user if it is a user's";
+            return Err(vec![format!("a service manager runs it: {advice}")]);
+        }
+        let (version, pid) = (PROTOCOL_VERSION, std::process::id());
+        self.answer_client(client, &reply_line(&StopReply { version, ok: true, pid }));
+        self.is_to_stop = true;
+        Ok(())
     }
 
     fn ask(&mut self, client: ClientId, about: About) {

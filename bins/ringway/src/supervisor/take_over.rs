@@ -107,9 +107,9 @@ impl Supervisor {
         let identity = Identity::of_parts(whole.machine.clone(), whole.instance()?);
         let journal = journal(&whole, &mut fds)?;
         let settings = (settings, whole.workers);
-        let mut supervisor = Self::new(settings, identity, (control, journal), sandbox)?;
-        supervisor.started_ms = whole.started_ms;
-        (supervisor.file, supervisor.over) = (whole.file.take(), whole.over());
+        let given = (sandbox, whole.file.take());
+        let mut supervisor = Self::new(settings, identity, (control, journal), given)?;
+        (supervisor.started_ms, supervisor.over) = (whole.started_ms, whole.over());
         let quarantined = whole.quarantined.iter().copied();
         supervisor.restarts = Restarts::with_quarantined(quarantined, Instant::now());
         supervisor.counts.deaths = whole.counts.deaths;

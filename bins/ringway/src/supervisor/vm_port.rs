@@ -12,7 +12,6 @@ use ringway_switch::PortId;
 use ringway_vhost_user::{Access, Connection, FilePart, Listener, Made, SocketError};
 use tracing::info;
 
-use super::Supervisor;
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::activation::Passed;
 use super::closing::Closing;
@@ -20,6 +19,7 @@ use super::front_end::FrontEnd;
 use super::order::Order;
 use super::peer::Peer;
 use super::record::{FoundFds, VmRecord};
+use super::{Supervisor, peer};
 use crate::config::port::SocketAccess;
 use crate::config::values::Account;
 use crate::config::{PortKind, PortSpec};
@@ -301,7 +301,10 @@ pub(super) fn permit(listener: &Listener, spec: &PortSpec) -> anyhow::Result<()>
 /// Listens at `socket`, of a ringway with that control socket; the error says all in one line.
 pub(super) fn listen(socket: &Path, control: &Path) -> anyhow::Result<Listener> {
     places::prepare(socket, control)?;
-    Listener::bind(socket).map_err(|why| anyhow!("{why}"))
+    Listener::bind(socket).map_err(|why| match peer::in_use(&why) {
+        Some(who) => anyhow!("{who}: stop it or choose another path"),
+        None => anyhow!("{why}"),
+    })
 }
 
 impl Supervisor {

@@ -23,7 +23,7 @@ ready() { # until the ringway with this number answers: ready NUMBER [ARGUMENTS 
         sleep 0.02
     done
 }
-end() { kill "$1" 2>/dev/null; wait "$1"; }
+end() { kill "$1" 2>/dev/null || true; wait "$1"; }
 "#;
 
 /// Runs a script to its end; `None`: there are no such namespaces here.

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::fds::receive_with_fds;
-use super::{LINE_LEN_MAX, PROTOCOL_VERSION, REPLY_LEN_MAX, Request, StatsReply};
+use super::{LINE_LEN_MAX, PROTOCOL_VERSION, REPLY_LEN_MAX, Request, StatsReply, StopReply};
 use crate::places;
 
 /// Longest wait for an answer.
@@ -73,6 +73,30 @@ pub fn ask_for_fds<R: DeserializeOwned>(
     let mut fds = Vec::new();
     let line = exchange_for_fds(path, request, &mut fds).map_err(|why| io_error(path, why))?;
     Ok((parse_reply(&path.display().to_string(), &line)?, fds))
+}
+
+/// Asks the ringway behind a control socket to end, and waits until it has closed it, for
+/// [`REPLY_LIMIT`].
+///
+/// # Errors
+/// As of [`ask`]; [`ControlError::Silent`]: it has not ended.
+pub fn stop(path: &Path) -> Result<StopReply, ControlError> {
+    let shown = path.display().to_string();
+    let exchange = || {
+        let mut stream = connect(path)?;
+        stream.write_all((Request::Stop.to_line() + "\n").as_bytes())?;
+        let mut reader = BufReader::new(stream.take(LINE_LEN_MAX as u64));
+        let mut reply = String::new();
+        reader.read_line(&mut reply)?;
+        Ok((reply, reader))
+    };
+    let (reply, mut reader) = exchange().map_err(|why| io_error(path, why))?;
+    let reply = parse_reply(&shown, &reply)?;
+    // A connection that was reset is closed, too.
+    match reader.read(&mut [0]) {
+        Err(why) if why.kind() == io::ErrorKind::WouldBlock => Err(ControlError::Silent(shown)),
+        _ => Ok(reply),
+    }
 }
 
 /// The process that made a control socket, as far as the kernel says. It may be gone.

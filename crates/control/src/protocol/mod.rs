@@ -51,7 +51,7 @@ pub const LINE_LEN_MAX: usize = 16 << 10;
 pub const REPLY_LEN_MAX: u64 = 16 << 20;
 
 /// What can be asked, in the order of the documentation.
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "stats",
     "port_list",
     "port_add",
@@ -64,6 +64,7 @@ const COMMANDS: [&str; 12] = [
     "log",
     "reload",
     "upgrade",
+    "stop",
 ];
 
 /// A question.
@@ -106,6 +107,8 @@ pub enum Request {
         /// Its absolute path; `None`: the one that is now where the running one was.
         program: Option<String>,
     },
+    /// It ends, and guests see their links go down.
+    Stop,
 }
 
 #[derive(Deserialize)]
@@ -159,6 +162,7 @@ impl Request {
             "log" => question(line).map(Self::Log),
             "reload" => Ok(Self::Reload),
             "upgrade" => Ok(Self::Upgrade { program: request.program }),
+            "stop" => Ok(Self::Stop),
             other => Err(unknown_command(other)),
         }
     }
@@ -187,6 +191,7 @@ impl Request {
             Self::Fdb(question) => with_command("fdb", question),
             Self::Log(question) => with_command("log", question),
             Self::Reload => json!({ "version": version, "command": "reload" }),
+            Self::Stop => json!({ "version": version, "command": "stop" }),
             Self::Trace(question) => with_command("trace", question),
             Self::Capture(question) => with_command("capture", question),
             Self::Upgrade { program } => {
@@ -277,6 +282,17 @@ pub struct UpgradeReply {
     pub stall_us: u64,
 }
 
+/// The answer to `stop`: from now on it ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopReply {
+    /// [`PROTOCOL_VERSION`] of the daemon.
+    pub version: u32,
+    /// Always `true`.
+    pub ok: bool,
+    /// The process that ends.
+    pub pid: u32,
+}
+
 /// The line for a question that is refused, with every reason.
 pub fn refusal(errors: &[String]) -> String {
     let error = errors.join("; ");
@@ -324,6 +340,7 @@ mod tests {
             Request::Trace(TraceQuestion::new("a", &[0xff; 14])),
             Request::Log(LogQuestion { level: "debug".into() }),
             Request::Reload,
+            Request::Stop,
             Request::Upgrade { program: None },
             Request::Upgrade { program: Some("/usr/bin/ringway".into()) },
         ];
@@ -341,7 +358,7 @@ mod tests {
         assert!(refused("[1,2").starts_with("not a request"));
         assert!(refused(&"[".repeat(LINE_LEN_MAX)).starts_with("not a request"));
         assert!(refused(r#"{"version":2,"command":"stats"}"#).contains("version 2"));
-        assert!(refused(r#"{"version":1,"command":"stop"}"#).contains("use one of stats"));
+        assert!(refused(r#"{"version":1,"command":"halt"}"#).contains("use one of stats"));
         assert!(refused(r#"{"version":1,"command":"port-add"}"#).contains("\"port_add\"?"));
         assert!(refused(r#"{"version":1,"command":"port_set","name":"a"}"#).contains("options"));
         assert!(refused(&" ".repeat(LINE_LEN_MAX + 1)).contains("too long"));
