@@ -4,6 +4,7 @@
 mod back_end;
 mod demo;
 mod foreground;
+mod forward;
 mod questions;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use crate::places;
 use crate::run_help::{WIDTH, run_help};
 pub use back_end::BackEndArgs;
 pub use demo::{DemoArgs, KeepArgs};
+pub use forward::ForwardCommand;
 pub use questions::{
     AttachArgs, CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, SflowArgs, StatsArgs,
     StopArgs, TopArgs, TraceArgs, WhyArgs,
@@ -56,6 +58,9 @@ pub enum Command {
     /// Add, remove, change and list the ports of a running ringway (also `ls`, `rm`)
     #[command(subcommand)]
     Port(PortCommand),
+    /// Add, remove and list places of this machine that lead into guests, of a router (nat:)
+    #[command(subcommand)]
+    Forward(ForwardCommand),
     /// Show which addresses the switch knows, and behind which ports
     Fdb(FdbArgs),
     /// Say what holds a port or a flow back, with the figure that says so and what to do
@@ -293,6 +298,7 @@ impl Command {
             Self::Doctor(args) => args.json,
             Self::Stats(args) => args.ask.json,
             Self::Port(command) => command.ask().json,
+            Self::Forward(command) => command.ask().json,
             Self::Top(args) => args.ask.json,
             Self::Attach(args) => args.ask.json,
             Self::AttachHost(command) => command.is_json(),

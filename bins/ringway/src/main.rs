@@ -22,6 +22,7 @@ mod data_plane;
 mod demo;
 mod doctor;
 mod fdb;
+mod forward_command;
 mod front_end;
 mod generated;
 mod host_routes;
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
         Command::CheckConfig(args) => check_config::check_config(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Stats(args) => Ok(stats::stats(&args)),
+        Command::Forward(command) => forward_command::forward(&command),
         Command::Top(args) => Ok(top::top(&args)),
         Command::Metrics(args) => Ok(metrics::metrics(&args)),
         Command::Sflow(args) => Ok(sflow::sflow(&args)),

@@ -11,7 +11,9 @@ use serde::Serialize;
 
 use crate::args::{AskArgs, PortCommand, StatsArgs};
 use crate::config::error::no_port;
-use crate::config::{PortKind, PortSpec, SpecError, file, flags, json, labels};
+use crate::config::literal::Literal;
+use crate::config::options::find;
+use crate::config::{LowOption, PortKind, PortSpec, SpecError, file, flags, json, labels};
 use crate::control::client::{ControlError, ask};
 use crate::control::{
     ChangeReply, ListedPort, PortListReply, PortShowQuestion, PortShowReply, PortStats, Request,
@@ -101,7 +103,16 @@ fn has_labels(port: &ListedPort, wanted: &[(String, String)]) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-fn set(name: &str, typed: &[String], args: &AskArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
+/// Changes options of a port; what lists lose is said. The outer error is a mistake in what was
+/// typed.
+///
+/// # Errors
+/// Everything that is wrong with what was typed.
+pub fn set(
+    name: &str,
+    typed: &[String],
+    args: &AskArgs,
+) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     let reply = match ports(&args.control_or_default()) {
         Ok(reply) => reply,
         Err(why) => return Ok(Err(why.into())),
@@ -109,14 +120,18 @@ fn set(name: &str, typed: &[String], args: &AskArgs) -> Result<anyhow::Result<()
     let options = flags::parse_options(typed);
     // A port that is not there is refused by the ringway that is asked, as for all other commands.
     let mut wanted = reply.ports.iter().filter_map(spec_of).find(|spec| spec.name == name);
+    let mut gone = String::new();
     if let Some(spec) = &mut wanted {
+        let before = spec.clone();
         let errors = spec.change(&options);
         if !errors.is_empty() {
             return Err(errors);
         }
+        gone = lost(&options, &before, spec);
     }
     let options = json::write_options(&options);
-    let done = change(args, &Request::PortSet { name: name.into(), options }, name, "changed");
+    let done = format!("changed{gone}");
+    let done = change(args, &Request::PortSet { name: name.into(), options }, name, &done);
     Ok(done.map_err(|why| match (why.downcast(), wanted) {
         (Ok(ControlError::Refused(control, why)), Some(spec)) => {
             let why = place_users::named_in(&why, &spec, &args.control_or_default());
@@ -125,6 +140,22 @@ fn set(name: &str, typed: &[String], args: &AskArgs) -> Result<anyhow::Result<()
         (Ok(why), _) => why.into(),
         (Err(why), _) => why,
     }))
+}
+
+/// What was in lists and is not any more: who sets one perhaps means to add to it.
+fn lost(options: &[LowOption], before: &PortSpec, now: &PortSpec) -> String {
+    let mut text = String::new();
+    for known in options.iter().filter_map(|option| find(&option.key)) {
+        let items = |spec| match known.value_of(spec) {
+            Some(Literal::List(items)) => items,
+            _ => vec![],
+        };
+        let left = items(now);
+        for item in items(before).iter().filter(|item| !left.contains(item)) {
+            let _ = write!(text, "; {}: {item} removed", known.key);
+        }
+    }
+    text
 }
 
 fn change(args: &AskArgs, request: &Request, name: &str, done: &str) -> anyhow::Result<()> {
@@ -170,7 +201,15 @@ fn shown(port: &ListedPort) -> (String, String) {
     (format!("{}\n{}", spec.name, spec.kind), options.replace(',', "\n"))
 }
 
-fn print(args: &AskArgs, reply: &impl Serialize, text: impl Fn() -> String) -> anyhow::Result<()> {
+/// As the question wants it.
+///
+/// # Errors
+/// It cannot be printed.
+pub fn print(
+    args: &AskArgs,
+    reply: &impl Serialize,
+    text: impl Fn() -> String,
+) -> anyhow::Result<()> {
     let text = match args.json {
         true => serde_json::to_string(reply)? + "\n",
         false => text(),

@@ -37,7 +37,8 @@ fn guest(guest: &ShownGuest) -> [String; 4] {
     [guest.port.clone(), guest.mac.clone(), guest.addresses.join("\n"), leased]
 }
 
-fn forward(forward: &ShownForward, guests: &[ShownGuest]) -> [String; 3] {
+/// Where it is, where it leads, and what came of it.
+pub fn forward(forward: &ShownForward, guests: &[ShownGuest]) -> [String; 3] {
     let leads_to = |guest: &ShownGuest| guest.port == forward.guest && guest.leased_s.is_some();
     let state = match &forward.error {
         Some(why) => format!("not yet: {why}"),

@@ -65,6 +65,35 @@ fn a_place_that_is_taken_is_listened_at_when_it_is_free() {
     assert_eq!(count(&nat(&ringway)["failed_forwards"]), 0);
 }
 
+#[test]
+fn forwards_are_added_removed_and_listed_and_what_goes_is_said() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| format!("unix:{}", directory.path().join(name).display());
+    let [web, ssh] = [path("web.sock"), path("ssh.sock")];
+    let ports = ["--port", "vm0=vm:a.sock", "--port", "net=nat:"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let forward = |words: &[&str]| ringway.told(&[&["forward"], words].concat());
+    assert_eq!(forward(&["list"]), "no place of this machine leads into a guest\n");
+    forward(&["add", "net", &format!("{web}:vm0:80")]);
+    assert_eq!(forward(&["add", "net", &format!("{ssh}:vm0:22")]), "net: changed\n");
+    let listed =
+        || -> Value { serde_json::from_str(&forward(&["list", "net", "--json"])).expect("JSON") };
+    assert_eq!(count(&listed()["forwards"]), 2, "the first one stays");
+    assert_eq!(listed()["forwards"][1]["to"], 22);
+    assert!(forward(&["ls"]).contains("vm0 has no address"), "{}", forward(&["ls"]));
+    let again = ringway.refused(&["forward", "add", "net", &format!("{web}:vm0:80")]);
+    assert!(again.contains("is there already"), "{again}");
+    assert!(ringway.refused(&["forward", "add", "vm0", "tcp:1:vm0:1"]).contains("no router"));
+    // Who sets the option perhaps means to add to it.
+    let set = ringway.told(&["port", "set", "net", &format!("forward={ssh}:vm0:22")]);
+    assert_eq!(set, format!("net: changed; forward: {web}:vm0:80 removed\n"));
+    assert_eq!(
+        forward(&["rm", "net", &ssh]),
+        format!("net: changed; forward: {ssh}:vm0:22 removed\n")
+    );
+    assert_eq!(count(&listed()["forwards"]), 0);
+}
+
 /// Who is behind it is asked of routers only, and only of ports that exist; others are shown as
 /// `ringway stats` has them.
 #[test]

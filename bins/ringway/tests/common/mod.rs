@@ -134,7 +134,8 @@ impl Ringway {
 
     /// Runs another command of ringway on this one.
     pub fn ask(&self, arguments: &[&str]) -> Output {
-        let (command, rest) = arguments.split_at(if arguments[0] == "port" { 2 } else { 1 });
+        let (command, rest) =
+            arguments.split_at(if ["port", "forward"].contains(&arguments[0]) { 2 } else { 1 });
         Command::new(env!("CARGO_BIN_EXE_ringway"))
             .args(command)
             .arg("--control")
