@@ -22,7 +22,7 @@ pub use demo::{DemoArgs, KeepArgs};
 pub use forward::ForwardCommand;
 pub use questions::{
     AttachArgs, CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, SflowArgs, StatsArgs,
-    StopArgs, TopArgs, TraceArgs, WhyArgs,
+    StopArgs, Switch, TopArgs, TraceArgs, WhyArgs,
 };
 use questions::{FIELDS_HELP, FILTER_HELP};
 

@@ -3,19 +3,21 @@
 //! The options are a pure function of the port, asked of the running ringway. They are exact: what
 //! is printed can be pasted into a command line or a file.
 //!
-//! Limits: guests of QEMU before version 8 under software emulation also need `vectors=0`, which
-//! is said in a note; User Mode Linux only connects, so it cannot use a `vm-connect:` port. Packed
-//! rings are not asked for where the program cannot tell where one stood: after a restart of
-//! ringway the guest would have no network.
+//! Limits: guests of QEMU before version 8 under software emulation need `vectors=0`, which is
+//! given where KVM does not open for who asks; User Mode Linux only connects, so it cannot use a
+//! `vm-connect:` port. Packed rings are not asked for where the program cannot tell where one
+//! stood: after a restart of ringway the guest would have no network. Notes are only about what is
+//! left to do.
 
 use std::fmt::Write as _;
+use std::fs;
 
 use anyhow::bail;
 use clap::ValueEnum;
 use ringway_net::Features;
 use serde::Serialize;
 
-use crate::args::AttachArgs;
+use crate::args::{AttachArgs, Switch};
 use crate::config::error::no_port;
 use crate::config::{PortKind, PortSpec};
 use crate::control::ListedPort;
@@ -55,18 +57,23 @@ struct Attachment {
     packed: bool,
     /// Queue pairs.
     queues: u16,
-    memory_mib: u32,
+    /// `None`: nothing was said about it.
+    memory_mib: Option<u32>,
     qemu: Option<QemuVersion>,
+    /// The guest runs on KVM.
+    has_kvm: bool,
 }
+
+/// Memory of a guest of which nothing is said, in MiB.
+const MEMORY_MIB: u32 = 512;
+
+/// What KVM is used by.
+const KVM: &str = "/dev/kvm";
 
 /// Its guests' drivers hang when they first use the card.
 const VECTORS_NOTE: &str = "QEMU before version 8 without KVM, below domain (which has \
     xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'): <qemu:commandline><qemu:arg \
     value='-global'/><qemu:arg value='virtio-net-pci.vectors=0'/></qemu:commandline>";
-
-/// Why some programs are not asked for packed rings.
-const PACKED_NOTE: &str =
-    "packed=on is left out: QEMU cannot go on with a packed ring when ringway was started again";
 
 /// Why a guest may not hear of its MTU.
 const MTU_NOTE: &str =
@@ -83,7 +90,8 @@ pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
         bail!(no_port(&args.port, names(&reply)));
     };
     let qemu = args.qemu_version.or_else(QemuVersion::installed);
-    let attachment = Attachment::of(port, args.memory, qemu)?;
+    let has_kvm = args.kvm.map_or_else(|| opens(KVM), |kvm| kvm == Switch::On);
+    let attachment = Attachment::of(port, (args.memory, qemu, has_kvm))?;
     let given: Vec<Given> = match args.program {
         Some(program) => vec![attachment.given(program)?],
         None => FrontEnd::value_variants()
@@ -108,7 +116,10 @@ pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
 }
 
 impl Attachment {
-    fn of(port: &ListedPort, memory_mib: u32, qemu: Option<QemuVersion>) -> anyhow::Result<Self> {
+    fn of(
+        port: &ListedPort,
+        (memory_mib, qemu, has_kvm): (Option<u32>, Option<QemuVersion>, bool),
+    ) -> anyhow::Result<Self> {
         let Some(spec) = spec_of(port) else { bail!("a port that this version does not know") };
         let PortSpec { name, kind, .. } = &spec;
         let (Some(socket), Some(mac)) = (port.socket.clone(), port.mac.clone()) else {
@@ -125,7 +136,13 @@ impl Attachment {
             queues: spec.queues,
             memory_mib,
             qemu,
+            has_kvm,
         })
+    }
+
+    /// In MiB.
+    fn memory(&self) -> u32 {
+        self.memory_mib.unwrap_or(MEMORY_MIB)
     }
 
     fn given(&self, program: FrontEnd) -> anyhow::Result<Given> {
@@ -140,7 +157,8 @@ impl Attachment {
     }
 
     fn qemu(&self) -> Given {
-        let Self { name, mac, memory_mib, queues, .. } = self;
+        let Self { name, mac, queues, .. } = self;
+        let memory_mib = self.memory();
         // Two commas are one to QEMU.
         let path = self.socket.replace(',', ",,");
         let reconnect = self.qemu.map_or("reconnect-ms=1000", QemuVersion::reconnect);
@@ -155,8 +173,15 @@ impl Attachment {
         }
         if *queues > 1 {
             let _ = write!(netdev, ",queues={queues}");
+            device.push_str(",mq=on");
+        }
+        // It ends when a guest's driver starts.
+        let is_without = self.qemu.is_some_and(|it| it.needs_kvm_for_vectors()) && !self.has_kvm;
+        if is_without {
+            device.push_str(",vectors=0");
+        } else if *queues > 1 {
             // One for each queue, one for the controlq, and one for the configuration.
-            let _ = write!(device, ",mq=on,vectors={}", 2 * queues + 2);
+            let _ = write!(device, ",vectors={}", 2 * queues + 2);
         }
         let arguments = [
             ["-m".to_string(), format!("{memory_mib}M")],
@@ -169,23 +194,33 @@ impl Attachment {
             ["-netdev".to_string(), netdev],
             ["-device".to_string(), device],
         ];
-        let version = match self.qemu {
-            Some(version) => format!("for QEMU {version}"),
-            None => "for QEMU from 9.2 on, as none was found here".to_string(),
-        };
+        Given {
+            notes: self.qemu_notes(),
+            ..Given::arguments("qemu", arguments.as_flattened(), &[])
+        }
+    }
+
+    /// What is left to do.
+    fn qemu_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if !self.program_listens {
+        match self.qemu {
+            None => notes.push(
+                "for QEMU from 9.2 on, as none was found here: --qemu-version names another one"
+                    .to_string(),
+            ),
+            Some(version) if version.needs_kvm_for_vectors() && self.has_kvm => {
+                notes
+                    .push(format!("QEMU {version} needs -accel kvm for that, or attach --kvm off"));
+            }
+            Some(_) => {}
+        }
+        if self.memory_mib.is_none() {
             notes.push(format!(
-                "{version}: reconnect=1 before 9.2, reconnect-ms=1000 later; see --qemu-version"
+                "the guest has {MEMORY_MIB} MiB: --memory 4096 in place of -m gives it more"
             ));
         }
-        notes.push("QEMU before version 8 without KVM: add ,vectors=0 to the device".to_string());
-        notes.push(
-            "a guest with several ports needs -m, -object and -machine only once".to_string(),
-        );
-        notes.extend(self.packed.then(|| PACKED_NOTE.to_string()));
         notes.extend(self.has_mtu_of_uplinks.then(|| MTU_NOTE.to_string()));
-        Given { notes, ..Given::arguments("qemu", arguments.as_flattened(), &[]) }
+        notes
     }
 
     fn libvirt(&self) -> Given {
@@ -211,9 +246,9 @@ impl Attachment {
             escaped(&self.socket),
             mtu.unwrap_or_default(),
         );
-        let mut notes =
-            vec!["memoryBacking belongs below domain, interface below devices", VECTORS_NOTE];
-        notes.extend(self.packed.then_some(PACKED_NOTE));
+        let mut notes = vec!["memoryBacking belongs below domain, interface below devices"];
+        let is_new = self.qemu.is_some_and(|version| !version.needs_kvm_for_vectors());
+        notes.extend((!is_new).then_some(VECTORS_NOTE));
         notes.extend(self.has_mtu_of_uplinks.then_some(MTU_NOTE));
         Given { xml: Some(xml), ..Given::arguments("libvirt", &[], &notes) }
     }
@@ -232,7 +267,7 @@ impl Attachment {
         if self.program_listens {
             net.push_str(",vhost_mode=server");
         }
-        let memory = format!("size={}M,shared=on", self.memory_mib);
+        let memory = format!("size={}M,shared=on", self.memory());
         let arguments = ["--memory".to_string(), memory, "--net".to_string(), net];
         let notes: &[&str] = if self.has_mtu_of_uplinks { &[MTU_NOTE] } else { &[] };
         Ok(Given::arguments("cloud-hypervisor", &arguments, notes))
@@ -242,7 +277,7 @@ impl Attachment {
         self.check_path("crosvm", ",\"")?;
         self.check_connects("crosvm")?;
         let device = format!("net,socket={}", self.socket);
-        let memory = format!("size={}", self.memory_mib);
+        let memory = format!("size={}", self.memory());
         let arguments = ["--mem".to_string(), memory, "--vhost-user".to_string(), device];
         let notes = ["it asks the port for its MAC address, and how many queues it has"];
         Ok(Given::arguments("crosvm", &arguments, &notes))
@@ -259,7 +294,7 @@ impl Attachment {
             "the modules failover, net_failover and virtio_net may have to be loaded in the guest",
             "the memory must be in /dev/shm: start it without TMPDIR, TMP and TEMP",
         ];
-        Ok(Given::arguments("uml", &[format!("mem={}M", self.memory_mib), device], &notes))
+        Ok(Given::arguments("uml", &[format!("mem={}M", self.memory()), device], &notes))
     }
 
     fn dpdk(&self) -> anyhow::Result<Given> {
@@ -332,6 +367,11 @@ impl Given {
     }
 }
 
+/// Whether this user may use that device.
+fn opens(device: &str) -> bool {
+    fs::File::options().read(true).write(true).open(device).is_ok()
+}
+
 /// For a shell, quoted only if that is needed.
 fn quoted(argument: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=,:+@%".contains(&byte);
@@ -360,8 +400,9 @@ mod tests {
             has_mtu_of_uplinks: false,
             packed: true,
             queues: 1,
-            memory_mib: 256,
+            memory_mib: Some(256),
             qemu: "7.2".parse().ok(),
+            has_kvm: true,
         }
     }
 
@@ -425,14 +466,43 @@ mod tests {
             let given = Attachment { qemu, ..attachment("/s") }.qemu();
             let text = given.text(true);
             assert!(text.contains(way) && !text.contains(",packed=on"), "{text}");
-            assert!(
-                text.contains("# for QEMU ") && text.contains("# packed=on is left out"),
-                "{text}"
-            );
+            let is_unknown = text.contains("# for QEMU from 9.2 on");
+            assert_eq!(is_unknown, version.is_none(), "{text}");
         }
-        let split = Attachment { packed: false, ..attachment("/s") };
-        assert!(!split.qemu().text(true).contains("packed"));
+        assert!(!attachment("/s").qemu().text(false).contains("packed"));
         assert!(!attachment("/s").libvirt().text(false).contains("packed"));
+    }
+
+    /// Before version 8 it ends in software emulation, where a guest uses vectors.
+    #[test]
+    fn an_old_qemu_without_kvm_is_given_no_vectors() {
+        for (version, has_kvm, queues, vectors) in [
+            ("7.2", false, 1, Some(",vectors=0")),
+            ("7.2", false, 4, Some(",mq=on,vectors=0")),
+            ("7.2", true, 1, None),
+            ("8.0", false, 1, None),
+            ("8.0", false, 4, Some(",mq=on,vectors=10")),
+        ] {
+            let qemu = version.parse().ok();
+            let given = Attachment { qemu, has_kvm, queues, ..attachment("/s") }.qemu();
+            let device = given.arguments.last().expect("a device");
+            match vectors {
+                Some(vectors) => assert!(device.ends_with(vectors), "{version}: {device}"),
+                None => assert!(!device.contains("vectors"), "{version}: {device}"),
+            }
+            let needs_kvm = given.notes.iter().any(|note| note.contains("needs -accel kvm"));
+            assert_eq!(needs_kvm, version == "7.2" && has_kvm, "{:?}", given.notes);
+        }
+    }
+
+    #[test]
+    fn notes_are_only_about_what_is_left_to_do() {
+        let told = Attachment { has_kvm: false, ..attachment("/s") };
+        assert_eq!(told.qemu().notes, Vec::<String>::new());
+        let untold = Attachment { memory_mib: None, ..told };
+        let note = "the guest has 512 MiB: --memory 4096 in place of -m gives it more";
+        assert_eq!(untold.qemu().notes, [note]);
+        assert!(untold.qemu().text(false).contains("-m 512M "));
     }
 
     #[test]

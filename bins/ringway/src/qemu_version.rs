@@ -20,6 +20,15 @@ impl QemuVersion {
     /// The first one whose sockets take `reconnect-ms`; `reconnect` was removed in 10.2.
     const WITH_RECONNECT_MS: Self = Self { major: 9, minor: 2 };
 
+    /// The first one that emulates a processor whose guests use vectors of interrupts (MSI-X) of
+    /// vhost-user devices; others end.
+    const WITH_VECTORS: Self = Self { major: 8, minor: 0 };
+
+    /// Whether vectors work with KVM only.
+    pub fn needs_kvm_for_vectors(self) -> bool {
+        self < Self::WITH_VECTORS
+    }
+
     /// The one that is installed, if one is.
     pub fn installed() -> Option<Self> {
         let output = Command::new(PROGRAM).arg("--version").stdin(Stdio::null()).output().ok()?;

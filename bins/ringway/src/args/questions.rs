@@ -250,6 +250,15 @@ impl CaptureArgs {
     }
 }
 
+/// Yes or no, as options of ports have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Switch {
+    /// It is so.
+    On,
+    /// It is not.
+    Off,
+}
+
 /// `ringway attach`
 #[derive(Debug, Args)]
 pub struct AttachArgs {
@@ -258,9 +267,14 @@ pub struct AttachArgs {
     /// Print only what this program needs
     #[arg(long = "for", value_name = "PROGRAM")]
     pub program: Option<FrontEnd>,
-    /// Memory of the guest, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 512)]
-    pub memory: u32,
+    /// Memory of the guest, in MiB [default: 512]; one with several ports needs what is printed
+    /// about memory once
+    #[arg(long, value_name = "MIB")]
+    pub memory: Option<u32>,
+    /// Whether the guest of QEMU runs on KVM: before version 8 it needs other options without it
+    /// [default: whether /dev/kvm opens]
+    #[arg(long, value_name = "ON|OFF", value_enum)]
+    pub kvm: Option<Switch>,
     /// For this QEMU [default: the one that is installed]
     #[arg(long, value_name = "VERSION")]
     pub qemu_version: Option<QemuVersion>,
