@@ -125,6 +125,36 @@ fn an_added_port_that_cannot_be_opened_again_is_kept_for_the_next_start() {
     restart(ringway, nothing, &["a"]);
 }
 
+/// Who repairs it finds it as it was, whatever happens to ports of the configuration.
+#[test]
+fn a_file_that_cannot_be_read_stays_as_it_is_until_a_port_is_added() {
+    let directory = service();
+    let file = directory.path().join("added-ports.json");
+    let text = r#"{"version":1,"boot":"one","ports":[{"name":"a","vm":"a.sock"},"#;
+    std::fs::write(&file, text).expect("written");
+    let is_kept = || std::fs::read_to_string(&file).expect("a file") == text;
+    write(&directory, "[port.f]\nvm = \"f.sock\"\n");
+    let mut ringway = start(directory.path(), "one");
+    ringway.told(&["port", "set", "f", "mtu=1400"]);
+    assert!(is_kept(), "another port was changed");
+    ringway.told(&["port", "add", "g=vm:g.sock", "--until-restart"]);
+    ringway.told(&["port", "remove", "g"]);
+    write(&directory, "[port.f]\nvm = \"f.sock\"\n[port.h]\nvm = \"h.sock\"\n");
+    ringway.told(&["reload"]);
+    assert!(is_kept(), "the configuration was read again");
+    ringway.told(&["upgrade"]);
+    ringway.told(&["port", "set", "f", "mtu=1300"]);
+    assert!(is_kept(), "another supervisor has come");
+    ringway.must_end_soon(Duration::from_secs(5));
+    assert!(is_kept(), "it has ended");
+    let ringway = start(directory.path(), "one");
+    ringway.told(&["port", "add", "b=vm:b.sock"]);
+    wait_for("the new port", || {
+        std::fs::read_to_string(&file).expect("a file").contains("b.sock").then_some(())
+    });
+    assert!(!is_kept());
+}
+
 /// As `ringway port list --toml` prints them, and otherwise.
 #[test]
 fn a_file_that_has_an_added_port_makes_it_its_own() {

@@ -45,6 +45,8 @@ pub(super) struct AddedPorts {
     pub(super) is_changed: bool,
     /// Those that could not be opened again: perhaps the next time.
     unopened: Vec<Map<String, Value>>,
+    /// It cannot be read: it stays as it is until a port is added.
+    is_unread: bool,
     /// The log says that it cannot be written.
     is_told: bool,
 }
@@ -57,6 +59,12 @@ impl AddedPorts {
     }
 
     /// Those that were there.
+    fn recall(&mut self) -> anyhow::Result<Vec<Map<String, Value>>> {
+        let found = self.read();
+        self.is_unread = found.is_err();
+        found
+    }
+
     fn read(&self) -> anyhow::Result<Vec<Map<String, Value>>> {
         let Some(file) = &self.file else { return Ok(vec![]) };
         let text = match fs::read_to_string(file) {
@@ -85,11 +93,10 @@ impl Supervisor {
     /// The ports that were there when ringway ended, beside those of the configuration, which count
     /// more.
     pub(super) fn open_added(&mut self) {
-        let found = self.added.read();
+        let found = self.added.recall();
         let shown = || self.added.file.as_deref().unwrap_or("".as_ref()).display();
         let found = match found {
             Ok(found) => found,
-            // The file stays as it is until another port is added.
             Err(why) => {
                 return error!("{}: ports that were added are not there: {why:#}", shown());
             }
@@ -106,7 +113,7 @@ impl Supervisor {
 
     /// The supervisor before had all ports that are there; what else was added could not be opened.
     pub(super) fn recall_unopened(&mut self) {
-        let found = self.added.read().unwrap_or_default();
+        let found = self.added.recall().unwrap_or_default();
         let is_here = |it: &Map<String, Value>| name_of(it).is_some_and(|it| self.has_port(it));
         self.added.unopened = found.into_iter().filter(|object| !is_here(object)).collect();
         self.added.is_changed = true;
@@ -165,7 +172,11 @@ impl Supervisor {
         let is_there = |name: &str| ports.iter().any(|port| name_of(port) == Some(name));
         self.added.unopened.retain(|object| name_of(object).is_none_or(|name| !is_there(name)));
         ports.extend(self.added.unopened.iter().cloned());
+        if self.added.is_unread && ports.is_empty() {
+            return;
+        }
         let outcome = self.added.write(ports);
+        self.added.is_unread &= outcome.is_err();
         if let Err(why) = &outcome
             && !self.added.is_told
         {
