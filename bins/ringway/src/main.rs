@@ -13,6 +13,7 @@ mod attach_host;
 mod back_end;
 mod bench;
 mod bridge_fdb;
+mod bridge_rights;
 mod capture;
 mod change_command;
 mod channel;

@@ -59,6 +59,15 @@ impl Sandbox {
         Ok(Self::On(kept))
     }
 
+    /// Whether it may change interfaces, bridges and neighbours.
+    pub fn may_administer_networks(self) -> bool {
+        let held = match self {
+            Self::On(kept) => Ok(kept),
+            Self::Off => capabilities(None).map(|now| now.effective),
+        };
+        held.is_ok_and(|held| held.contains(CapabilitySet::NET_ADMIN))
+    }
+
     /// For statistics.
     pub fn stats(self) -> SandboxStats {
         match self {

@@ -4,6 +4,7 @@
 mod common;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Ringway, wait_for};
@@ -195,4 +196,35 @@ fn a_guest_takes_no_neighbour_from_others() {
     let now = table();
     assert!(now.contains("10.9.0.2 lladdr 52:54:00:00:00:99 PERMANENT"), "{now}");
     assert!(now.contains("52:54:00:00:00:78") && now.contains("52:54:00:00:00:79"), "{now}");
+}
+
+/// As the service of a package, which has no capabilities.
+#[test]
+fn a_ringway_that_may_tell_bridges_nothing_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let made = "ip tuntap add dev rwt0 mode tap vnet_hdr && ip link set rwt0 up";
+    let dropped = "exec setpriv --bounding-set=-net_admin --inh-caps=-net_admin";
+    let namespace = ["--map-root-user", "--net", "sh", "-c"];
+    let mut tried = Command::new("unshare");
+    tried.args(namespace).arg(format!("{made} && {dropped} true"));
+    if !tried.output().is_ok_and(|tried| tried.status.success()) {
+        return println!("skipped: no network namespace, tap or setpriv here");
+    }
+    let mut command = Command::new("unshare");
+    command.args(namespace).arg(format!("{made} && {dropped} \"$0\" \"$@\""));
+    command.arg(env!("CARGO_BIN_EXE_ringway"));
+    let ringway = Ringway::run_by(command, directory.path(), &["--port", "z=vm:z.sock"]);
+    let is_said = |told: &str| {
+        let parts = ["fdb=sync", "CAP_NET_ADMIN", "/usr/share/ringway/wide.conf"];
+        parts.iter().all(|part| told.contains(part))
+    };
+    assert!(!is_said(&ringway.told(&["port", "add", "up=tap:rwt0"])));
+    let told = ringway.told(&["port", "set", "up", "fdb=sync"]);
+    assert!(is_said(&told), "{told}");
+    assert!(!is_said(&ringway.told(&["port", "set", "up", "fdb=off"])));
+    ringway.told(&["port", "remove", "up"]);
+    let told = ringway.told(&["port", "add", "up=tap:rwt0,fdb=sync,neighbours=sync"]);
+    assert!(is_said(&told), "{told}");
+    let told = ringway.told(&["why", "up"]);
+    assert!(told.contains("bridges do not hear of guests") && is_said(&told), "{told}");
 }

@@ -65,6 +65,13 @@ pub const WIDE_SERVICE: &str = "sudo install -D -m 644 -t /etc/systemd/system/ri
                                 /usr/share/ringway/wide.conf && sudo systemctl daemon-reload && \
                                 sudo systemctl restart ringway";
 
+/// What gives ringway the right to tell bridges of guests (`fdb=sync`, `neighbours=sync`).
+pub fn how_to_tell_bridges() -> String {
+    format!(
+        "sudo setcap cap_net_admin+ep $(command -v ringway); or, for the service: {WIDE_SERVICE}"
+    )
+}
+
 /// Where commands ask if nothing else is said: a ringway of this user's, or else the service.
 pub fn control_socket_to_ask() -> PathBuf {
     let own = control_socket();

@@ -4,24 +4,35 @@
 //! they have learned into the VXLAN device, which learns nothing itself.
 
 use super::{FrrArgs, Given, Network};
+use crate::places::WIDE_SERVICE;
 
 /// What VXLAN over IPv4 puts in front of a packet.
 const VXLAN_LEN: u16 = 50;
 
 pub(super) fn given(args: &FrrArgs) -> Given {
-    let commands = args.networks.iter().flat_map(|network| commands(args, *network));
+    let of_networks = args.networks.iter().flat_map(|network| commands(args, *network));
     let port = |Network { vlan, .. }: &Network| {
         format!("up{vlan}=tap:up{vlan},vlan={vlan},uplink=on,fdb=sync,neighbours=sync")
     };
     Given {
-        commands: commands.collect(),
+        commands: own_address(args).into_iter().chain(of_networks).collect(),
+        rights: WIDE_SERVICE.to_owned(),
         bgpd: bgpd(args),
         ports: args.networks.iter().map(port).collect(),
         mtu: args.underlay_mtu - VXLAN_LEN,
     }
 }
 
-/// The tap is made here, so that it stays in its bridge when ringway is started again.
+/// The other hosts know this one by its loopback address, and BGP takes no default route to them.
+fn own_address(FrrArgs { address, peers, via, underlay, .. }: &FrrArgs) -> Vec<String> {
+    let via = via.map(|via| format!("via {via} ")).unwrap_or_default();
+    let route = |peer| format!("ip route replace {peer}/32 {via}dev {underlay} src {address}");
+    let own = format!("ip address replace {address}/32 dev lo");
+    std::iter::once(own).chain(peers.iter().map(route)).collect()
+}
+
+/// The tap is made here, so that it stays in its bridge when ringway is started again; it belongs
+/// to the user of the service.
 fn commands(args: &FrrArgs, Network { vlan, vni }: Network) -> Vec<String> {
     let FrrArgs { address, underlay, .. } = args;
     let lines = [
@@ -32,7 +43,7 @@ fn commands(args: &FrrArgs, Network { vlan, vni }: Network) -> Vec<String> {
         ),
         format!("ip link set vxlan{vlan} master br{vlan}"),
         format!("bridge link set dev vxlan{vlan} learning off neigh_suppress on"),
-        format!("ip tuntap add dev up{vlan} mode tap vnet_hdr"),
+        format!("ip tuntap add dev up{vlan} mode tap vnet_hdr user ringway"),
         format!("ip link set up{vlan} master br{vlan}"),
         format!("ip link set br{vlan} up"),
         format!("ip link set vxlan{vlan} up"),
@@ -69,6 +80,7 @@ mod tests {
             address: [10, 0, 0, 1].into(),
             peers: vec![[10, 0, 0, 8].into(), [10, 0, 0, 9].into()],
             networks: vec![network(10, 10_010), network(4094, 7)],
+            via: Some([192, 0, 2, 1].into()),
             underlay: "eth1".to_string(),
             underlay_mtu: 9000,
             system: 65_001,
@@ -80,6 +92,11 @@ mod tests {
             given.ports[1],
             "up4094=tap:up4094,vlan=4094,uplink=on,fdb=sync,neighbours=sync"
         );
+        let [own, way, ..] = &given.commands[..] else { panic!("{:?}", given.commands) };
+        assert_eq!(own, "ip address replace 10.0.0.1/32 dev lo");
+        assert_eq!(way, "ip route replace 10.0.0.8/32 via 192.0.2.1 dev eth1 src 10.0.0.1");
+        let tap = "ip tuntap add dev up10 mode tap vnet_hdr user ringway";
+        assert!(given.commands.iter().any(|it| it == tap), "{:?}", given.commands);
         let vxlan = "ip link add vxlan10 type vxlan id 10010 dstport 4789 local 10.0.0.1 \
                      dev eth1 nolearning";
         assert!(given.commands.contains(&vxlan.to_string()), "{:?}", given.commands);
@@ -90,8 +107,17 @@ mod tests {
         ] {
             assert!(given.bgpd.contains(line), "{line} in\n{}", given.bgpd);
         }
-        for line in given.bgpd.lines() {
-            assert!(given.text().contains(line));
+        let text = given.text().expect("ports");
+        for line in given.bgpd.lines().chain(given.commands.iter().map(String::as_str)) {
+            assert!(text.contains(line), "{line}");
+        }
+        for part in [
+            "/usr/share/ringway/wide.conf",
+            "[port.up10]\ntap = \"up10\"\n",
+            "neighbours = \"sync\"\n",
+            "\nringway port add up4094=tap:up4094,vlan=4094,",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
         }
     }
 

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use ringway_switch::VlanId;
 use serde::Serialize;
 
+use crate::config::{PortSpec, file, flags};
 use crate::outcome;
 
 /// What carries packets and addresses between hosts.
@@ -30,6 +31,9 @@ pub struct FrrArgs {
     /// A network: ringway's VLAN and its number on the way; may be given many times
     #[arg(long = "network", value_name = "VLAN=VNI", required = true)]
     pub networks: Vec<Network>,
+    /// The router on the way to the peers; without it they are in this host's own network
+    #[arg(long, value_name = "ADDRESS")]
+    pub via: Option<Ipv4Addr>,
     /// The interface that leads to the other hosts
     #[arg(long, value_name = "INTERFACE", default_value = "eth0")]
     pub underlay: String,
@@ -75,25 +79,42 @@ impl std::str::FromStr for Network {
 pub struct Given {
     /// Lines of a shell, for root, before ringway is started.
     commands: Vec<String>,
+    /// Lines of a shell, for root, that let the service tell bridges of guests.
+    rights: String,
     /// The configuration of FRR's `bgpd`.
     bgpd: String,
-    /// Ports, as after `ringway run --port`.
+    /// Ports, as after `ringway port add`, or `ringway run --port`.
     ports: Vec<String>,
     /// What guests may send at most, in bytes.
     mtu: u16,
 }
 
 impl Given {
-    fn text(&self) -> String {
-        let Self { commands, bgpd, ports, mtu } = self;
+    fn text(&self) -> anyhow::Result<String> {
+        let Self { commands, rights, bgpd, ports, mtu } = self;
         let commands = commands.join("\n");
-        let ports: String = ports.iter().map(|port| format!(" --port {port}")).collect();
-        format!(
+        let typed: String = ports.iter().map(|port| format!("ringway port add {port}\n")).collect();
+        Ok(format!(
             "# as root, once\n{commands}\n\n\
+             # the service may tell bridges where guests are\n{rights}\n\n\
              # in /etc/frr/frr.conf, with bgpd=yes in /etc/frr/daemons\n{bgpd}\n\
-             # guests: vlan=VLAN,mtu={mtu}\nringway run{ports} …\n"
-        )
+             # guests: vlan=VLAN,mtu={mtu}\n\
+             # in /etc/ringway/ringway.toml\n{}\n\
+             # or while it runs\n{typed}",
+            toml(ports)?
+        ))
     }
+}
+
+/// The ports as a file has them.
+fn toml(ports: &[String]) -> anyhow::Result<String> {
+    let text = |port: &String| {
+        let spec = flags::parse_port(port).map_err(|why| anyhow::anyhow!("{why}"))?;
+        let spec = PortSpec::resolve(&spec);
+        Ok(file::write_port(&spec.map_err(|all| anyhow::anyhow!("{}", all[0]))?))
+    };
+    let texts: anyhow::Result<Vec<String>> = ports.iter().map(text).collect();
+    Ok(texts?.join("\n"))
 }
 
 impl AttachHostCommand {
@@ -112,7 +133,7 @@ pub fn attach_host(AttachHostCommand::Frr(args): &AttachHostCommand) -> anyhow::
     let given = frr::given(args);
     let text = match args.json {
         true => serde_json::to_string(&given)? + "\n",
-        false => given.text(),
+        false => given.text()?,
     };
     outcome::print(&text)
 }

@@ -6,7 +6,7 @@ use super::machine::may_administer_networks;
 use crate::bridge_fdb::messages::Link;
 use crate::bridge_fdb::{Netlink, bridge_of};
 use crate::config::{PortKind, PortSpec};
-use crate::places::WIDE_SERVICE;
+use crate::places::how_to_tell_bridges;
 
 pub fn findings(ports: &[PortSpec]) -> Vec<Finding> {
     let mut ports = ports.iter().filter(|port| port.syncs_fdb || port.syncs_neighbours).peekable();
@@ -34,11 +34,8 @@ fn of_port(port: &PortSpec, links: &[Link], is_allowed: bool) -> Vec<Finding> {
     let mut findings = vec![match is_allowed {
         true => Finding::fine(&what, format!("{name} is a port of {}", bridge.name)),
         false => {
-            let mend = format!(
-                "sudo setcap cap_net_admin+ep $(command -v ringway); or, for the service: \
-                 {WIDE_SERVICE}"
-            );
-            Finding::absent(&what, format!("this user may tell {} nothing", bridge.name), mend)
+            let found = format!("this user may tell {} nothing", bridge.name);
+            Finding::absent(&what, found, how_to_tell_bridges())
         }
     }];
     if port.syncs_neighbours {

@@ -350,7 +350,8 @@ impl Supervisor {
         let late = OPTIONS.iter().filter(|option| option.effect == Effect::NextConnection);
         asked.at_next_connection = late.filter(differs).map(|option| option.key).collect();
         let is_led_elsewhere = now.nat.forwards != before.nat.forwards && asked.client.is_some();
-        if now.mac != before.mac || is_led_elsewhere {
+        let syncs = |spec: &PortSpec| (spec.syncs_fdb, spec.syncs_neighbours);
+        if now.mac != before.mac || is_led_elsewhere || syncs(now) != syncs(&before) {
             let spec = now.clone();
             asked.warnings = self.warnings_about(&spec);
             asked.warns(asked.warnings.iter().cloned());

@@ -24,7 +24,7 @@ use crate::control::{
     ListedPort, PROTOCOL_VERSION, PortListReply, Request, StatsReply, StopReply, refusal,
     reply_line,
 };
-use crate::{log, log_filter, socket_reach};
+use crate::{bridge_rights, log, log_filter, socket_reach};
 
 /// Longest wait for an answer of the data plane.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -241,11 +241,12 @@ impl Supervisor {
         let lost = spec.nat.lost_forward(&names);
         let second = second_router(spec, self.specs());
         let closed = socket_reach::barrier(spec);
-        if let Some(why) = &closed {
+        let deaf = bridge_rights::missing(spec, self.sandbox.may_administer_networks());
+        for why in closed.iter().chain(&deaf) {
             warn!(port = spec.name, "{why}");
         }
         let shared = self.warn_of_shared_mac(spec).into_iter();
-        shared.chain(lost).chain(second).chain(closed).collect()
+        shared.chain(lost).chain(second).chain(closed).chain(deaf).collect()
     }
 
     fn known(&self, name: &str) -> Result<PortId, Refused> {

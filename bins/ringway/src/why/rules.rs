@@ -5,6 +5,7 @@ use std::path::Path;
 use super::look::{Finding, Look, Way};
 use super::refusals::refusal;
 use crate::config::{PortSpec, json};
+use crate::places::how_to_tell_bridges;
 use crate::{socket_reach, units};
 
 /// Nothing passes at all.
@@ -26,6 +27,7 @@ const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     same_mac,
     overlap,
     moved,
+    deaf_bridges,
     no_buffers,
     rate_to_guest,
     rate_from_guest,
@@ -164,6 +166,20 @@ fn rate_to_guest(look: &Look<'_>) -> Option<Finding> {
 fn rate_from_guest(look: &Look<'_>) -> Option<Finding> {
     let keys = ["rate_from_guest", "packets_from_guest"];
     rate(look, Way::FromGuest, "the rate limit from the guest", keys)
+}
+
+/// Outside its sandbox ringway does not say what it may.
+fn deaf_bridges(look: &Look<'_>) -> Option<Finding> {
+    let sandbox = look.now.sandbox.as_ref().filter(|sandbox| sandbox.on)?;
+    let is_allowed = sandbox.capabilities.iter().any(|name| name == "net_admin");
+    let asks = |key: &&str| look.options.get(*key).is_some_and(|it| it == "sync");
+    let asked: Vec<&str> = ["fdb", "neighbours"].into_iter().filter(asks).collect();
+    (!asked.is_empty() && !is_allowed).then(|| Finding {
+        weight: HALF,
+        what: "bridges do not hear of guests",
+        figure: format!("{}=sync, and ringway has no CAP_NET_ADMIN", asked.join("=sync,")),
+        advice: how_to_tell_bridges(),
+    })
 }
 
 /// The port moves nearly as much as it may.
@@ -353,6 +369,8 @@ mod tests {
             let before = now.clone();
             let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
             let found = nothing_passed(&look);
+    use crate::control::SandboxStats;
+    use crate::control::StatsReply;
             assert_eq!(found.is_some(), is_found, "{isolated}: {found:?}");
             assert!(found.is_none_or(|found| found.what == "isolation"));
         }
@@ -365,4 +383,24 @@ mod tests {
         let found = findings(&look);
         assert!(found.iter().any(|found| found.figure.contains("18,446,744")), "{found:?}");
     }
+    #[test]
+    fn a_bridge_that_is_not_told_of_guests_is_found() {
+        let (before, mut now) = (example(), example());
+        let sync = |keys: &[&str]| keys.iter().map(|it| ((*it).into(), "sync".into())).collect();
+        let found = |now: &StatsReply, options: &Map<String, serde_json::Value>| {
+            let look = Look { before: &before, now, port: &now.ports[0], options };
+            findings(&look).into_iter().find(|it| it.what == "bridges do not hear of guests")
+        };
+        let both = sync(&["fdb", "neighbours"]);
+        assert_eq!(found(&now, &both), None, "it may");
+        now.sandbox = Some(SandboxStats { on: true, capabilities: vec!["chown".into()] });
+        assert_eq!(found(&now, &Map::new()), None, "it is not asked to");
+        let finding = found(&now, &both).expect("it may not");
+        let figure = "fdb=sync,neighbours=sync, and ringway has no CAP_NET_ADMIN";
+        assert_eq!(finding.figure, figure);
+        assert!(finding.advice.contains("/usr/share/ringway/wide.conf"), "{}", finding.advice);
+        let one = found(&now, &sync(&["neighbours"])).expect("it may not");
+        assert!(one.figure.starts_with("neighbours=sync, and"), "{}", one.figure);
+    }
+
 }
