@@ -171,6 +171,9 @@ fn pacing(port: &PortStats) -> String {
     if port.refused_commands > 0 {
         lines.push(format!("{} commands refused", units::count(port.refused_commands)));
     }
+    if let (Some(used), Some(own)) = (&port.used_mac, &port.mac) {
+        lines.push(format!("the guest uses {used},\n  the port has {own}"));
+    }
     if port.moved_addresses > 0 {
         lines.push(format!("{} addresses moved here", units::count(port.moved_addresses)));
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Ringway, wait_for};
-use ringway_testkit::{AnyUserGuest, GuestOptions};
+use ringway_testkit::{Answer, AnyUserGuest, GuestOptions, RawFrontEnd};
 
 fn guest(directory: &Path, name: &str) -> AnyUserGuest {
     let socket = directory.join(format!("{name}.sock"));
@@ -81,4 +81,48 @@ fn an_uplink_that_comes_up_hears_of_all_guests() {
     let wanted = [0x52, 0x54, 0, 0, 0, 1];
     wait_for("the guest", || announced(&mut up).contains(&wanted).then_some(()));
     drop(ringway);
+}
+
+/// A front-end that reads no configuration, as QEMU, with a guest that is silent.
+fn front_end_without_config(socket: &Path) -> RawFrontEnd {
+    const VERSION_1_AND_PROTOCOL_FEATURES: u64 = 1 << 32 | 1 << 30;
+    const CONFIG: u64 = 1 << 9;
+    let mut front_end = RawFrontEnd::connect(socket).expect("it listens");
+    front_end.bring_up_with(VERSION_1_AND_PROTOCOL_FEATURES, 0).expect("a good device");
+    let Answer::Number(offered) = front_end.request(15, &[], &[]).expect("a good device") else {
+        panic!("no protocol features");
+    };
+    assert!(offered & CONFIG != 0);
+    let without = (offered & !CONFIG).to_le_bytes();
+    front_end.request(16, &without, &[]).expect("a good device");
+    for index in 0..2 {
+        front_end.start_queue(index).expect("a good device");
+    }
+    front_end
+}
+
+/// Its monitor may have given the guest another address.
+#[test]
+fn an_address_that_nobody_was_told_and_nobody_used_is_not_announced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = [
+        "up=vm:up.sock,uplink=on",
+        "a=vm:a.sock,mac=52:54:00:00:00:01",
+        "b=vm:b.sock,mac=52:54:00:00:00:02",
+        "c=vm:c.sock,mac=52:54:00:00:00:03,locked_mac=52:54:00:00:00:33",
+    ];
+    let arguments: Vec<&str> = ports.iter().flat_map(|port| ["--port", port]).collect();
+    let ringway = Ringway::run(directory.path(), &arguments);
+    let mut up = guest(directory.path(), "up");
+    let _without = ["a", "c"]
+        .map(|name| front_end_without_config(&directory.path().join(format!("{name}.sock"))));
+    let _b = guest(directory.path(), "b");
+    let mut heard = Vec::new();
+    wait_for("the others", || {
+        heard.extend(announced(&mut up).iter().map(|mac| mac[5]));
+        let is_heard = |last: &u8| heard.iter().filter(|it| *it == last).count() >= 3;
+        [2, 0x33].iter().all(is_heard).then_some(())
+    });
+    assert!(!heard.contains(&1), "{heard:?}");
+    assert!(!ringway.told(&["fdb"]).contains("52:54:00:00:00:01"));
 }

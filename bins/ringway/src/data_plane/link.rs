@@ -39,6 +39,8 @@ pub(super) struct Link {
     /// Queue pairs this guest was offered; the port may have others for the next one.
     pub(super) pairs: u16,
     pub(super) running: Running,
+    /// Since when its first receive queue does not run any more.
+    pub(super) stopped: Option<Instant>,
     pub(super) announcement: Announcement,
     pub(super) kicks: Kicks,
 }
@@ -93,6 +95,7 @@ impl Link {
             back_end_channel: None,
             pairs: offer.queue_pairs_max,
             running: Running::default(),
+            stopped: None,
             announcement: Announcement::default(),
             kicks: Kicks::new(),
             session: Session::new(offer),

@@ -18,7 +18,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 const _: () = assert!(IPS_PER_PORT_MAX <= SEEN_IPS_MAX);
 
-type OfPorts = BTreeMap<PortId, Vec<SeenIp>>;
+pub(super) type OfPorts = BTreeMap<PortId, Vec<SeenIp>>;
 
 /// What was told, and when next.
 #[derive(Default)]
@@ -54,8 +54,8 @@ impl DataPlane {
         if self.told_ips.due.is_none_or(|due| due > Instant::now()) {
             return;
         }
-        let asks = self.ports.values().any(|port| port.spec.syncs_neighbours);
-        let now = if asks { self.seen_ips() } else { OfPorts::new() };
+        let asks = self.asks_for_ips();
+        let now = self.seen_ips();
         self.told_ips.due = asks.then(|| Instant::now() + AGAIN_AFTER);
         for (port, ips) in self.told_ips.follow(now) {
             let ips = List::new(ips).unwrap_or_default();
@@ -63,8 +63,15 @@ impl DataPlane {
         }
     }
 
+    fn asks_for_ips(&self) -> bool {
+        self.ports.values().any(|port| port.spec.syncs_neighbours)
+    }
+
     /// Of ports that have no locked ones; and none that another port is locked to.
-    fn seen_ips(&self) -> OfPorts {
+    pub(super) fn seen_ips(&self) -> OfPorts {
+        if !self.asks_for_ips() {
+            return OfPorts::new();
+        }
         let mut locked = Vec::new();
         for port in self.ports.values() {
             let PortPolicy { locked_ips, vlan, .. } = port.spec.rules.policy();

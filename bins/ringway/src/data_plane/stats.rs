@@ -7,9 +7,10 @@ use ringway_host::{
     Effort, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WaitCounts, WorkerSnapshot,
 };
 use ringway_nat::Forward;
-use ringway_net::{Counters, DropReason, Features, HISTOGRAM_BOUNDS_NS, Histogram};
+use ringway_net::{Counters, DropReason, Features, HISTOGRAM_BOUNDS_NS, Histogram, MacAddress};
 use ringway_virtq::Format;
 
+use super::link::Link;
 use super::router::kind_name;
 use super::sandbox::Sandbox;
 use super::{DataPlane, Port};
@@ -22,12 +23,16 @@ use crate::units;
 impl DataPlane {
     pub(super) fn stats(&self) -> StatsReply {
         let snapshots = self.worker.snapshot();
+        let (seen, used) = (self.seen_ips(), self.other_addresses());
         let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving()).map(|(&id, port)| {
             let of_port = snapshots.iter().filter(|snapshot| snapshot.port == id);
             let of_port: Vec<_> = of_port.collect();
             let nat = of_port.iter().find_map(|snapshot| snapshot.nat.as_deref());
             let nat = nat.map(|nat| self.nat_stats(port, nat));
-            PortStats { nat, ..port_stats(port, &of_port) }
+            let seen = seen.get(&id).into_iter().flatten();
+            let seen_ips = seen.map(|seen| seen.ip.to_string()).collect();
+            let used_mac = used.get(&id).map(MacAddress::to_string);
+            PortStats { nat, used_mac, seen_ips, ..port_stats(port, &of_port) }
         });
         StatsReply {
             version: PROTOCOL_VERSION,
@@ -136,9 +141,17 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         pacing: by_pair(snapshots).flat_map(running).map(pacing).collect(),
         moved_addresses: first.map_or(0, |snapshot| snapshot.moved_addresses),
         waits: waits(snapshots),
+        stopped_ms: link.and_then(stopped_ms),
+        used_mac: None,
+        seen_ips: Vec::new(),
         nat: None,
         refused_commands: units::total(snapshots.iter().map(|it| &it.refused_commands)),
     }
+}
+
+/// Of queues that run, and of those that never did, none.
+fn stopped_ms(link: &Link) -> Option<u64> {
+    u64::try_from(link.stopped?.elapsed().as_millis()).ok()
 }
 
 fn by_pair<'a>(snapshots: &[&'a PortSnapshot]) -> impl Iterator<Item = &'a PortSnapshot> {

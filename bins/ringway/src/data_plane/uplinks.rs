@@ -1,13 +1,16 @@
 //! Telling the networks behind uplinks where guests are, in their names ([`Announcer`] says when).
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ringway_device::{Queue, QueueId};
 use ringway_host::AnnounceTo;
 use ringway_net::MacAddress;
-use ringway_switch::{KnownAddress, PortId, VlanId};
+use ringway_switch::{KnownAddress, MACS_MAX, PortId, VlanId};
+use ringway_vhost_user::ProtocolFeatures;
 
 use super::DataPlane;
+use super::link::Link;
 use super::ports::Port;
 use crate::config::PortSpec;
 
@@ -15,6 +18,9 @@ use crate::config::PortSpec;
 const LEARNED_MAX: usize = 16;
 
 const NS_PER_MS: u64 = 1_000_000;
+
+/// The front-end reads the configuration, where the address is.
+const CONFIG: ProtocolFeatures = ProtocolFeatures::CONFIG;
 
 /// The first receive queue: with it a guest receives.
 const FIRST: QueueId = QueueId { pair: 0, queue: Queue::ToGuest };
@@ -29,16 +35,21 @@ impl Port {
         self.link().is_some_and(|link| link.session.running().any(|index| index == 0))
     }
 
-    /// The address that its guest has to use, or was told.
-    fn own_address(&self) -> Option<MacAddress> {
-        let locked = self.spec.rules.policy().locked_mac;
-        locked.or(self.link().map(|link| link.mac))
+    /// The address that its guest has to use, or was told; `false`: its front-end did not ask for
+    /// it, and may have given it another.
+    fn own_address(&self) -> Option<(MacAddress, bool)> {
+        let locked = self.spec.rules.policy().locked_mac.map(|locked| (locked, true));
+        let reads = |link: &Link| link.session.protocol_features().contains(CONFIG);
+        locked.or_else(|| self.link().map(|link| (link.mac, reads(link))))
     }
 }
 
 impl DataPlane {
     /// A queue runs.
     pub(super) fn note_start(&mut self, id: PortId, queue: QueueId) {
+        if let Some(link) = self.link_of(id).filter(|_| queue == FIRST) {
+            link.stopped = None;
+        }
         let Some(port) = self.ports.get(&id).filter(|_| queue == FIRST) else { return };
         if port.spec.rules.policy().is_uplink {
             self.announce_all();
@@ -49,8 +60,10 @@ impl DataPlane {
 
     /// A queue is about to stop.
     pub(super) fn note_stop(&mut self, id: PortId, queue: QueueId) {
-        if let Some(vm) = self.vm(id).filter(|_| queue == FIRST) {
-            vm.announcer.goes_down();
+        let Some(vm) = self.vm(id).filter(|_| queue == FIRST) else { return };
+        vm.announcer.goes_down();
+        if let Some(link) = &mut vm.link {
+            link.stopped = Some(Instant::now());
         }
     }
 
@@ -107,7 +120,8 @@ impl DataPlane {
 
     fn announce(&self, id: PortId, now_ms: u64) {
         let Some(port) = self.ports.get(&id) else { return };
-        let own = port.own_address();
+        let own = port.own_address().filter(|(mac, is_told)| *is_told || self.is_used(id, *mac));
+        let own = own.map(|(mac, _)| mac);
         let Some(vlan) = port.spec.rules.policy().vlan.of_untagged() else { return };
         let is_it = |known: &KnownAddress| {
             let is_learned = known.age_ms.is_some() && Some(known.address) != own;
@@ -118,6 +132,30 @@ impl DataPlane {
         for mac in own.into_iter().chain(learned) {
             self.worker.announce(id, mac, AnnounceTo::Uplinks);
         }
+    }
+}
+
+impl DataPlane {
+    /// Whether a packet came from that address at the port, as far as that is remembered.
+    fn is_used(&self, id: PortId, mac: MacAddress) -> bool {
+        let is_it = |known: &KnownAddress| known.age_ms.is_some() && known.address == mac;
+        !self.worker.shared().addresses_at(id, 1, now_ms(), is_it).is_empty()
+    }
+
+    /// Of guests that use an address, and not the one that their port has: one of those that they
+    /// use.
+    pub(super) fn other_addresses(&self) -> BTreeMap<PortId, MacAddress> {
+        let page = self.worker.shared().addresses(0, MACS_MAX, now_ms(), |it| it.age_ms.is_some());
+        let mut others = BTreeMap::new();
+        for known in &page.addresses {
+            others.entry(known.port).or_insert(known.address);
+        }
+        let own = |id| self.ports.get(&id).and_then(Port::own_address).map(|(mac, _)| mac);
+        for known in page.addresses.iter().filter(|known| own(known.port) == Some(known.address)) {
+            others.remove(&known.port);
+        }
+        others.retain(|id, _| own(*id).is_some());
+        others
     }
 }
 

@@ -72,7 +72,10 @@ impl<'a> Known<'a> {
         let leases = routers.filter_map(|nat| nat.leases.get(port)).flatten();
         let mut leased = leases.filter_map(|text| text.parse().ok()).filter(is_it);
         let locked = locked.map(|ip| (ip, "of its locked_ips"));
-        locked.or_else(|| Some((leased.next()?, "which a router has leased to it")))
+        let leased = locked.or_else(|| Some((leased.next()?, "which a router has leased to it")));
+        let stats = self.ports.iter().find(|stats| stats.name == port);
+        let mut seen = stats.into_iter().flat_map(seen_ips).filter(is_it);
+        leased.or_else(|| Some((seen.next()?, "which it was seen to use")))
     }
 
     /// The end that was meant: the name of a port, or an address.
@@ -96,8 +99,8 @@ impl<'a> Known<'a> {
         };
         let unknown = || {
             format!(
-                "{ip}: no port is known to have it (no router leased it, and it is in no \
-                 locked_ips): write the port, and src_ip=… or dst_ip=…"
+                "{ip}: no port is known to have it (no router leased it, it is in no \
+                 locked_ips, and neighbours=sync has not seen it): write the port, and src_ip=… or dst_ip=…"
             )
         };
         let port = self.port_of_ip(ip).with_context(unknown)?;
@@ -125,12 +128,18 @@ impl<'a> Known<'a> {
         let leased = leases.flatten().find(|(_, ips)| ips.iter().any(|text| is_it(text)));
         let has = |port: &&ListedPort| locked_ips(port).any(|locked| locked == ip);
         let locked = || name(self.listed.iter().find(has)?);
-        leased.map(|(port, _)| port.clone()).or_else(locked)
+        let uses = |port: &&PortStats| seen_ips(port).any(|seen| seen == ip);
+        let seen = || Some(self.ports.iter().find(uses)?.name.clone());
+        leased.map(|(port, _)| port.clone()).or_else(locked).or_else(seen)
     }
 }
 
 fn name(port: &ListedPort) -> Option<String> {
     Some(port.port.get("name")?.as_str()?.to_owned())
+}
+
+fn seen_ips(port: &PortStats) -> impl Iterator<Item = IpAddr> {
+    port.seen_ips.iter().filter_map(|text| text.parse().ok())
 }
 
 fn locked_ips(port: &ListedPort) -> impl Iterator<Item = IpAddr> {
@@ -168,7 +177,8 @@ mod tests {
         let leases = [("a".to_owned(), vec!["10.0.2.15".to_owned()])].into();
         let nat = Some(NatStats { leases, ..NatStats::default() });
         let net = PortStats { nat, ..port("net", None) };
-        let ports = [port("a", Some(1)), port("b", Some(2)), port("up", None), net];
+        let up = PortStats { seen_ips: vec!["10.0.0.7".into()], ..port("up", None) };
+        let ports = [port("a", Some(1)), port("b", Some(2)), up, net];
         let known = known(&ports);
         for (typed, port, mac) in [
             ("a", Some("a"), Some(1)),
@@ -179,6 +189,7 @@ mod tests {
             ("52:54:00:00:00:02", Some("b"), Some(2)),
             ("52:54:00:00:00:09", None, Some(9)),
             ("10.0.2.15", Some("a"), Some(1)),
+            ("10.0.0.7", Some("up"), Some(8)),
             ("10.0.0.2:80", Some("b"), Some(2)),
             ("[fd00::2]:80", Some("b"), Some(2)),
         ] {

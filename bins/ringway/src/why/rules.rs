@@ -13,7 +13,7 @@ pub const ALL: u64 = 100;
 /// What is for one of two places goes now to one, now to the other.
 pub const HALF: u64 = 50;
 /// Part of its rate limit, or of a processor, that is nearly all of it, in percent.
-const NEARLY_ALL: u64 = 90;
+pub const NEARLY_ALL: u64 = 90;
 
 /// All rules.
 const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
@@ -25,9 +25,10 @@ const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     waiting,
     not_started,
     same_mac,
+    other_mac,
     overlap,
-    moved,
     deaf_bridges,
+    moved,
     no_buffers,
     rate_to_guest,
     rate_from_guest,
@@ -105,11 +106,36 @@ fn waiting(look: &Look<'_>) -> Option<Finding> {
 }
 
 fn not_started(look: &Look<'_>) -> Option<Finding> {
-    (look.port.state == "connected").then(|| Finding {
+    let of = |what, figure: String, advice: &str| Finding {
         weight: ALL,
-        what: "the guest has not started its queues",
-        figure: "state: connected, no queue runs".to_owned(),
-        advice: "wait until it has booted; see whether it has a virtio-net driver".to_owned(),
+        what,
+        figure,
+        advice: advice.to_owned(),
+    };
+    (look.port.state == "connected").then(|| match look.port.stopped_ms {
+        None => of(
+            "the guest has not started its queues",
+            "state: connected, no queue runs".to_owned(),
+            "wait until it has booted; see whether it has a virtio-net driver",
+        ),
+        Some(ms) => of(
+            "the guest's queues were stopped",
+            format!("stopped {} s ago by the monitor (paused, link off or reset)", ms / 1000),
+            "let the guest go on, set its link on in the monitor, or wait until it has booted",
+        ),
+    })
+}
+
+fn other_mac(look: &Look<'_>) -> Option<Finding> {
+    let (used, own) = (look.port.used_mac.as_ref()?, look.port.mac.as_ref()?);
+    Some(Finding {
+        weight: 1,
+        what: "the guest has another MAC address",
+        figure: format!("the guest uses {used}, the port has {own}"),
+        advice: format!(
+            "give its network card that one in the monitor, or: ringway port set {} mac={used}",
+            look.port.name
+        ),
     })
 }
 
@@ -142,6 +168,20 @@ fn overlap(look: &Look<'_>) -> Option<Finding> {
     })
 }
 
+/// Outside its sandbox ringway does not say what it may.
+fn deaf_bridges(look: &Look<'_>) -> Option<Finding> {
+    let sandbox = look.now.sandbox.as_ref().filter(|sandbox| sandbox.on)?;
+    let is_allowed = sandbox.capabilities.iter().any(|name| name == "net_admin");
+    let asks = |key: &&str| look.options.get(*key).is_some_and(|it| it == "sync");
+    let asked: Vec<&str> = ["fdb", "neighbours"].into_iter().filter(asks).collect();
+    (!asked.is_empty() && !is_allowed).then(|| Finding {
+        weight: HALF,
+        what: "bridges do not hear of guests",
+        figure: format!("{}=sync, and ringway has no CAP_NET_ADMIN", asked.join("=sync,")),
+        advice: how_to_tell_bridges(),
+    })
+}
+
 fn no_buffers(look: &Look<'_>) -> Option<Finding> {
     let (dropped, weight) = look.drops(Way::ToGuest, &["no_room"])?;
     Some(Finding {
@@ -166,20 +206,6 @@ fn rate_to_guest(look: &Look<'_>) -> Option<Finding> {
 fn rate_from_guest(look: &Look<'_>) -> Option<Finding> {
     let keys = ["rate_from_guest", "packets_from_guest"];
     rate(look, Way::FromGuest, "the rate limit from the guest", keys)
-}
-
-/// Outside its sandbox ringway does not say what it may.
-fn deaf_bridges(look: &Look<'_>) -> Option<Finding> {
-    let sandbox = look.now.sandbox.as_ref().filter(|sandbox| sandbox.on)?;
-    let is_allowed = sandbox.capabilities.iter().any(|name| name == "net_admin");
-    let asks = |key: &&str| look.options.get(*key).is_some_and(|it| it == "sync");
-    let asked: Vec<&str> = ["fdb", "neighbours"].into_iter().filter(asks).collect();
-    (!asked.is_empty() && !is_allowed).then(|| Finding {
-        weight: HALF,
-        what: "bridges do not hear of guests",
-        figure: format!("{}=sync, and ringway has no CAP_NET_ADMIN", asked.join("=sync,")),
-        advice: how_to_tell_bridges(),
-    })
 }
 
 /// The port moves nearly as much as it may.
@@ -343,6 +369,8 @@ mod tests {
     use serde_json::Map;
 
     use super::*;
+    use crate::control::SandboxStats;
+    use crate::control::StatsReply;
     use crate::control::examples::{example, largest};
 
     #[test]
@@ -355,34 +383,6 @@ mod tests {
         assert_eq!((found[0].what, &*found[0].figure), ("the port is quarantined", why));
     }
 
-    #[test]
-    fn a_port_of_which_nothing_passes_is_found_while_it_is_silent() {
-        let mut now = example();
-        now.ports[0].from_guest.packets = 20;
-        let cases = [(20, true, true), (19, true, true), (17, true, false), (0, true, false)];
-        for (isolated, is_configured, is_found) in cases.into_iter().chain([(20, false, false)]) {
-            let options = match is_configured {
-                true => Map::from_iter([("isolated".to_owned(), true.into())]),
-                false => Map::new(),
-            };
-            now.ports[0].from_guest.drops = [("isolated".to_owned(), isolated)].into();
-            let before = now.clone();
-            let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
-            let found = nothing_passed(&look);
-    use crate::control::SandboxStats;
-    use crate::control::StatsReply;
-            assert_eq!(found.is_some(), is_found, "{isolated}: {found:?}");
-            assert!(found.is_none_or(|found| found.what == "isolation"));
-        }
-    }
-
-    #[test]
-    fn numbers_that_cannot_be_are_found_to_hold_back() {
-        let (before, now, options) = (example(), largest(), Map::new());
-        let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
-        let found = findings(&look);
-        assert!(found.iter().any(|found| found.figure.contains("18,446,744")), "{found:?}");
-    }
     #[test]
     fn a_bridge_that_is_not_told_of_guests_is_found() {
         let (before, mut now) = (example(), example());
@@ -403,4 +403,47 @@ mod tests {
         assert!(one.figure.starts_with("neighbours=sync, and"), "{}", one.figure);
     }
 
+    #[test]
+    fn a_port_of_which_nothing_passes_is_found_while_it_is_silent() {
+        let mut now = example();
+        now.ports[0].from_guest.packets = 20;
+        let cases = [(20, true, true), (19, true, true), (17, true, false), (0, true, false)];
+        for (isolated, is_configured, is_found) in cases.into_iter().chain([(20, false, false)]) {
+            let options = match is_configured {
+                true => Map::from_iter([("isolated".to_owned(), true.into())]),
+                false => Map::new(),
+            };
+            now.ports[0].from_guest.drops = [("isolated".to_owned(), isolated)].into();
+            let before = now.clone();
+            let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
+            let found = nothing_passed(&look);
+            assert_eq!(found.is_some(), is_found, "{isolated}: {found:?}");
+            assert!(found.is_none_or(|found| found.what == "isolation"));
+        }
+    }
+
+    #[test]
+    fn queues_that_were_stopped_are_told_from_those_that_never_ran() {
+        let (before, mut now, options) = (example(), example(), Map::new());
+        now.ports[0].state = "connected".into();
+        for (stopped_ms, what) in [
+            (None, "the guest has not started its queues"),
+            (Some(12_400), "the guest's queues were stopped"),
+        ] {
+            now.ports[0].stopped_ms = stopped_ms;
+            let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
+            let found = findings(&look);
+            assert_eq!(found[0].what, what);
+            let figure = "stopped 12 s ago by the monitor (paused, link off or reset)";
+            assert_eq!(found[0].figure == figure, stopped_ms.is_some(), "{}", found[0].figure);
+        }
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_found_to_hold_back() {
+        let (before, now, options) = (example(), largest(), Map::new());
+        let look = Look { before: &before, now: &now, port: &now.ports[0], options: &options };
+        let found = findings(&look);
+        assert!(found.iter().any(|found| found.figure.contains("18,446,744")), "{found:?}");
+    }
 }

@@ -63,6 +63,9 @@ pub fn example() -> StatsReply {
         refused_commands: 3,
         moved_addresses: 5,
         waits: None,
+        stopped_ms: None,
+        used_mac: None,
+        seen_ips: vec![],
         nat: None,
     };
     let last_second =

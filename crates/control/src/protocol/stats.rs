@@ -213,6 +213,15 @@ pub struct PortStats {
     /// How long packets of its guest wait, with `histograms=on`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<WaitStats>,
+    /// Milliseconds since its queues were stopped after they had run; none where they run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_ms: Option<u64>,
+    /// A MAC address that its guest uses, where nothing came from the one that the port has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_mac: Option<String>,
+    /// IP addresses that its guest was seen to use, where a tap asks for that (`neighbours=sync`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen_ips: Vec<String>,
     /// Of a router: what it does for its guests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nat: Option<NatStats>,
