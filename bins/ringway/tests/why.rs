@@ -13,7 +13,8 @@ use common::{Ringway, wait_for};
 use ringway_driver::Sent;
 use ringway_net::Features;
 use ringway_testkit::hostile::{RawDescriptor, WRITE};
-use ringway_testkit::{AnyUserGuest, GuestOptions, HostileGuest};
+use ringway_testkit::{AnyUserGuest, GuestOptions, HostileGuest, RawFrontEnd};
+use ringway_virtq::Format;
 use serde_json::Value;
 
 /// Between two packets of a guest that keeps sending.
@@ -221,4 +222,67 @@ fn a_worker_that_always_has_something_to_do_is_told() {
         is_over.store(true, Relaxed);
         assert!(is_told);
     });
+}
+
+/// As a monitor does that pauses its guest, sets its link off, or resets it.
+#[test]
+fn queues_that_were_stopped_are_told_from_those_that_never_ran() {
+    const GET_VRING_BASE: u32 = 11;
+    let (directory, ringway, _guests) = scene(["", ""]);
+    let mut front_end = RawFrontEnd::connect(&directory.path().join("c.sock")).expect("it listens");
+    wait_for("a front-end", || (ringway.state("c")? == "connected").then_some(()));
+    assert_eq!(first(&found(&ringway, "c", None)), "the guest has not started its queues");
+    front_end.bring_up(Format::Split).expect("a good device");
+    assert_eq!(ringway.state("c").as_deref(), Some("running"));
+    for index in 0..2 {
+        let queue = ringway_testkit::pair(index, 0);
+        front_end.request(GET_VRING_BASE, &queue, &[]).expect("a good device");
+    }
+    let stopped = found(&ringway, "c", None);
+    assert_eq!(first(&stopped), "the guest's queues were stopped");
+    let figure = stopped[0]["figure"].as_str().expect("text");
+    assert!(figure.ends_with("s ago by the monitor (paused, link off or reset)"), "{figure}");
+    for index in 0..2 {
+        front_end.start_queue(index).expect("a good device");
+    }
+    assert_ne!(first(&found(&ringway, "c", None)), "the guest's queues were stopped");
+}
+
+#[test]
+fn an_address_that_is_not_the_ports_is_told() {
+    let (_directory, ringway, [mut a, _b]) = scene([",mac=52:54:00:00:00:01", ""]);
+    let said = "the guest uses 52:54:00:00:00:09, the port has 52:54:00:00:00:01";
+    let other = frame([0x52, 0x54, 0, 0, 0, 9], [0xff; 6], 60);
+    let own = frame([0x52, 0x54, 0, 0, 0, 1], [0xff; 6], 60);
+    let is_told = |ringway: &Ringway| {
+        let told = ringway.told(&["stats", "a"]).split_whitespace().collect::<Vec<_>>().join(" ");
+        (told.contains("the guest uses 52:54:00:00:00:09"), ringway.told(&["why", "a"]))
+    };
+    assert!(!is_told(&ringway).0);
+    let _: Sent = a.send(&other).expect("connected");
+    a.flush();
+    wait_for("the other address", || is_told(&ringway).0.then_some(()));
+    let (_, why) = is_told(&ringway);
+    assert!(why.contains(said), "{why}");
+    // A guest with a bridge in it uses both.
+    let _: Sent = a.send(&own).expect("connected");
+    a.flush();
+    wait_for("its own address", || (!is_told(&ringway).0).then_some(()));
+    assert!(!is_told(&ringway).1.contains(said));
+}
+
+#[test]
+fn a_station_that_never_answers_is_told() {
+    let (_directory, ringway, [mut a, mut b]) = scene(["", ""]);
+    let hello = frame(b.mac(), [0xff; 6], 60);
+    let _: Sent = b.send(&hello).expect("connected");
+    b.flush();
+    let known = frame(a.mac(), b.mac(), 60);
+    assert_eq!(first(&found(&ringway, "a", Some((&mut a, &known)))), "nothing");
+    let unknown = frame(a.mac(), [0x52, 0x54, 0, 0, 0, 0x77], 60);
+    let silent = found(&ringway, "a", Some((&mut a, &unknown)));
+    assert_eq!(first(&silent), "nobody answers");
+    let figure =
+        "all that it sends to 52:54:00:00:00:77 is flooded: nobody has answered from there";
+    assert_eq!(silent[0]["figure"], figure);
 }

@@ -6,6 +6,7 @@ mod flow;
 mod look;
 mod refusals;
 mod rules;
+mod unanswered;
 mod way;
 
 use std::path::Path;
@@ -19,7 +20,7 @@ use serde_json::{Map, Value};
 use crate::args::WhyArgs;
 use crate::config::error::no_port;
 use crate::config::{PortSpec, SpecError, json};
-use crate::control::{ListedPort, PROTOCOL_VERSION, StatsReply, request_stats};
+use crate::control::{ListedPort, PROTOCOL_VERSION, PortStats, StatsReply, request_stats};
 use crate::port_command::{ports, spec_of};
 use crate::{outcome, units};
 use look::{Finding, Look, Way};
@@ -50,7 +51,10 @@ fn of_port(args: &WhyArgs) -> anyhow::Result<String> {
     sleep(PERIOD);
     let looks = Looks::end(&control, begun)?;
     let gone = || no_port(&args.port, looks.now.names());
-    let found = looks.findings(&args.port, None).with_context(gone)?;
+    let mut found = looks.findings(&args.port, None).with_context(gone)?;
+    if found.is_empty() && looks.gets_no_answer(&args.port) {
+        found.extend(unanswered::finding(&control, &args.port));
+    }
     match args.ask.json {
         true => {
             let reply = serde_json::json!({
@@ -97,6 +101,15 @@ impl Looks {
             found.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
         }
         Ok(found)
+    }
+
+    /// Whether it sends, and gets nothing.
+    fn gets_no_answer(&self, name: &str) -> bool {
+        let is_it = |port: &&PortStats| port.name == name;
+        let ports = [&self.before, &self.now].map(|look| look.ports.iter().find(is_it));
+        let [Some(before), Some(now)] = ports else { return false };
+        now.from_guest.packets > before.from_guest.packets
+            && now.to_guest.packets == before.to_guest.packets
     }
 
     /// An isolated port that reaches no other one at all.
