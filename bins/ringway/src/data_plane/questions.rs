@@ -1,6 +1,7 @@
 //! What clients of the control socket ask and only the data plane can answer.
 
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -15,7 +16,7 @@ use crate::control::{
 use crate::log;
 
 /// A worker answers between two visits; this long only if it has ended.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(3);
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 const NS_PER_MS: u64 = 1_000_000;
 const MS_PER_S: u64 = 1000;
@@ -33,6 +34,12 @@ impl DataPlane {
             Ok(_) => refusal(&["the data plane is not asked this".to_owned()]),
             Err(why) => refusal(&[why]),
         }
+    }
+
+    /// Waits for what a worker was told to say: it is woken before.
+    pub(super) fn wait_for<T>(&self, answer: &Receiver<T>) -> Result<T, RecvTimeoutError> {
+        self.worker.ring();
+        answer.recv_timeout(ANSWER_MAX)
     }
 
     fn addresses(&self, question: &FdbQuestion) -> anyhow::Result<FdbReply> {

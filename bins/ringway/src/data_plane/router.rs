@@ -9,7 +9,6 @@ use ringway_nat::{Forward, Place};
 use ringway_switch::PortId;
 
 use super::DataPlane;
-use super::questions::ANSWER_MAX;
 use crate::config::PortKind;
 use crate::control::{
     PROTOCOL_VERSION, PortShowQuestion, PortShowReply, ShownFlow, ShownForward, ShownGuest,
@@ -29,8 +28,7 @@ impl DataPlane {
             let (name, done) = (guest.clone(), done.clone());
             Command::Nat(NatCommand::Look { port: port_id, name, done })
         });
-        self.worker.ring();
-        let look = look.recv_timeout(ANSWER_MAX).context("no worker answers")?;
+        let look = self.wait_for(&look).context("no worker answers")?;
         let is_asked = |it: &&Forward| guest.as_ref().is_none_or(|name| *name == it.guest);
         let bound = port.nat.bound().filter(is_asked).map(|it| shown(it, None));
         let failed = port.nat.failed().filter(|(it, _)| is_asked(it));

@@ -11,7 +11,6 @@ use ringway_net::MacAddress;
 use ringway_supervisor::wire::{KNOWN_STATIONS_MAX, KnownStation, List, ToSupervisor};
 use ringway_switch::PortId;
 
-use super::questions::ANSWER_MAX;
 use super::{DataPlane, Port};
 use crate::config::PortKind;
 
@@ -72,8 +71,7 @@ impl DataPlane {
         self.worker
             .send_all(|| Command::Nat(NatCommand::Notes { port: router, done: done.clone() }));
         drop(done);
-        self.worker.ring();
-        let mut notes = match notes.recv_timeout(ANSWER_MAX) {
+        let mut notes = match self.wait_for(&notes) {
             Ok(notes) => notes,
             // The router is gone.
             Err(RecvTimeoutError::Disconnected) => return,

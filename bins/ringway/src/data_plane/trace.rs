@@ -11,7 +11,6 @@ use ringway_switch::{
 };
 
 use super::DataPlane;
-use super::questions::ANSWER_MAX;
 use super::trace_reasons::{Head, refused_claim, refused_tag, vlan_text};
 use crate::config::PortKind;
 use crate::control::{PROTOCOL_VERSION, TraceQuestion, TraceReceiver, TraceReply, TraceStep};
@@ -112,8 +111,7 @@ impl DataPlane {
             let (shared, done) = (shared.clone(), done.clone());
             Command::Look(LookCommand::CopySwitch { shared, done })
         });
-        self.worker.ring();
-        switch.recv_timeout(ANSWER_MAX).context("no worker answers")
+        self.wait_for(&switch).context("no worker answers")
     }
 
     /// No rule has a say.
