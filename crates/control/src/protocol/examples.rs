@@ -43,23 +43,8 @@ pub fn example() -> StatsReply {
         from_guest: direction(20, &[]),
         pairs: Vec::new(),
         broken: Vec::new(),
-        queues: vec![QueueStats {
-            queue: "receiveq1".to_string(),
-            mode: "held".to_string(),
-            packets: 1_000_000,
-            kicks: 2_000,
-            calls: 2,
-            wakeups_last_second: 1_034,
-        }],
-        pacing: vec![PacingStats {
-            queue: "receiveq1".to_string(),
-            direction: "calls".to_string(),
-            packets: 1_000_000,
-            notifications: 2,
-            window: 8,
-            timer_ns: 31_000,
-            cause: "batches".to_string(),
-        }],
+        queues: vec![queue()],
+        pacing: vec![pacing()],
         refused_commands: 3,
         moved_addresses: 5,
         waits: None,
@@ -81,6 +66,29 @@ pub fn example() -> StatsReply {
         daemon: None,
         ports: vec![port],
         workers: vec![worker],
+    }
+}
+
+fn queue() -> QueueStats {
+    QueueStats {
+        queue: "receiveq1".to_string(),
+        mode: "held".to_string(),
+        packets: 1_000_000,
+        kicks: 2_000,
+        calls: 2,
+        wakeups_last_second: 1_034,
+    }
+}
+
+fn pacing() -> PacingStats {
+    PacingStats {
+        queue: "receiveq1".to_string(),
+        direction: "calls".to_string(),
+        packets: 1_000_000,
+        notifications: 2,
+        window: 8,
+        timer_ns: 31_000,
+        cause: "batches".to_string(),
     }
 }
 
