@@ -26,6 +26,7 @@ mod fdb;
 mod forward_command;
 mod front_end;
 mod generated;
+mod guests_needs;
 mod host_routes;
 mod identity;
 mod layout;

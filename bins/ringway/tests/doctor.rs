@@ -1,6 +1,7 @@
 //! `ringway doctor` says before what `ringway run` would say.
 
 mod common;
+mod shell;
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -94,4 +95,48 @@ fn what_a_configuration_would_fail_for_is_found_with_what_mends_it() {
     assert!(!fine && said.contains("a process listens there already"), "{said}");
     let (fine, said) = verdict(directory, "[port.a]\nvm = \"a.sock\"\nbogus = 1\n");
     assert!(!fine && said.contains("ringway.toml:5: bogus"), "{said}");
+}
+
+/// What guests behind a router need of this machine, which has none of it at first.
+const NEEDS: &str = r#"
+: >/tmp/resolv.conf; mount --bind /tmp/resolv.conf /etc/resolv.conf || exit 9
+ringway run --port vm0=vm: --port net=nat:,forward=unix:/tmp/web.sock:vm0:80 2>log & pid=$!
+ready $pid || { cat log; exit 1; }
+ringway doctor
+ringway why net
+ip link add rw0 type dummy && ip addr add 198.51.100.1/24 dev rw0 && ip link set rw0 up || exit 9
+ip route add default dev rw0 || exit 9
+echo 'nameserver 198.51.100.2' >/tmp/resolv.conf
+echo 0 0 >/proc/sys/net/ipv4/ping_group_range || exit 9
+echo then
+ringway doctor
+until grep -q 'resolvers: \["198.51.100.2"\]' log; do kill -0 $pid || break; sleep 0.05; done
+: >/tmp/resolv.conf
+until grep 'no resolver is left' log; do kill -0 $pid || break; sleep 0.05; done
+end $pid
+"#;
+
+#[test]
+fn what_guests_need_and_this_machine_lacks_is_told() {
+    let output = shell::run(shell::User::Root, NEEDS);
+    let output = output.filter(|output| output.status.code() != Some(9));
+    let Some(output) = output else { return println!("skipped: no such namespaces here") };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (before, after) = text.split_once("\nthen\n").expect("both");
+    for part in [
+        "absent ping of guests: not permitted\n         sudo sysctl net.ipv4.ping_group_range='0 ",
+        "absent names for guests: no resolver is in /etc/resolv.conf\n",
+        "absent IPv4 for guests: no default route\n",
+        "absent IPv6 for guests: no default route\n",
+        "absent forward of net: unix:/tmp/web.sock:vm0:80: vm0 has no lease\n",
+        "  a forward leads to no guest: unix:/tmp/web.sock:vm0:80: vm0 has no lease\n",
+        "  this machine lacks what guests need: ping of guests: not permitted; names for guests: \
+         no resolver is in /etc/resolv.conf; IPv4 for guests: no default route; IPv6 for guests:",
+    ] {
+        assert!(before.contains(part), "{part}: {before}");
+    }
+    for part in ["ok ping of guests: ", "ok names for guests: ", "ok IPv4 for guests: "] {
+        assert!(after.contains(part), "{part}: {after}");
+    }
+    assert!(after.contains("WARN no resolver is left in /etc/resolv.conf"), "{after}");
 }

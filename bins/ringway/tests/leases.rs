@@ -189,3 +189,27 @@ fn leases_that_could_not_be_written_are_written_later() {
     };
     wait_for("the file", || std::fs::read_dir(&state).ok()?.any(is_of_routers).then_some(()));
 }
+
+/// As after a time without a router that knew of it: the guest uses what another one was given.
+#[test]
+fn a_guest_with_the_address_of_another_is_named_with_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["a=vm:a.sock", "b=vm:b.sock", "net=nat:"];
+    let ringway = Ringway::run(directory.path(), &ports.map(|port| ["--port", port]).concat());
+    let b = Guest::new(directory.path(), "b", &options(2));
+    let mut a = Guest::again(directory.path(), "a", &options(1), b.address());
+    a.send_to([192, 0, 2, 1], UDP, &datagram([1000, 9], b"?"));
+    let refused = || {
+        let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
+        let ports = stats["ports"].as_array().expect("ports").clone();
+        let net = ports.into_iter().find(|port| port["name"] == "net")?;
+        net["nat"]["refused"]["spoofed_source"].as_u64()
+    };
+    wait_for("a refusal", refused);
+    for port in ["a", "net"] {
+        let told = ringway.told(&["why", port]);
+        let right = "a sends from 10.0.2.15, which b has leased (1 packet refused: spoofed_source)";
+        assert!(told.contains(right), "{told}");
+    }
+    assert!(!ringway.told(&["why", "b"]).contains("a sends from"));
+}

@@ -63,6 +63,8 @@ impl DataPlane {
         let failed = port.nat.failed();
         let failed = failed.map(|(it, why)| format!("{}: {why}", forward_text(it)));
         let refused = nat.refused.iter().map(|(why, count)| ((*why).to_string(), *count));
+        let spoofed =
+            nat.spoofed.iter().map(|(id, ip)| (self.name(*id).to_owned(), ip.to_string()));
         NatStats {
             networks: port.spec.nat.ranges().to_vec(),
             // The supervisor knows.
@@ -73,6 +75,9 @@ impl DataPlane {
             failed_forwards: failed.collect(),
             sockets: nat.sockets as u64,
             refused: refused.collect(),
+            spoofed: spoofed.collect(),
+            // The supervisor knows.
+            lacks: Vec::new(),
         }
     }
 }

@@ -11,7 +11,11 @@ use rustix::process::{Resource, geteuid, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::finding::Finding;
-use crate::places::WIDE_SERVICE;
+use crate::config::PortSpec;
+use crate::control::{PortStats, request_stats};
+use crate::guests_needs::{self, Need};
+use crate::places::{self, WIDE_SERVICE};
+use crate::port_command::{ports, spec_of};
 
 /// File descriptors that ten guests with some memory regions and queue pairs bring along.
 const FDS_WANTED: u64 = 4096;
@@ -23,9 +27,42 @@ pub const SERVICE_OF_PACKAGE: &str = "/lib/systemd/system/ringway.service";
 pub fn findings() -> Vec<Finding> {
     let mut findings = vec![taps(), new_taps(), kvm(), files(), io_uring(), huge_pages()];
     findings.extend(PROGRAMS.iter().map(program));
+    findings.extend(guests());
+    findings.extend(forwards());
     findings.push(labels());
     findings.extend(service_manager());
     findings
+}
+
+/// What guests behind a router need.
+fn guests() -> impl Iterator<Item = Finding> {
+    let lacking = guests_needs::lacking();
+    Need::ALL.into_iter().map(move |need| match lacking.contains(&need) {
+        true => Finding::absent(need.name(), need.lack(), need.mend()),
+        false => Finding::fine(need.name(), need.fine()),
+    })
+}
+
+/// Forwards of a ringway that runs which lead into guests without an address.
+fn forwards() -> Vec<Finding> {
+    let control = places::control_socket_to_ask();
+    let (Ok(stats), Ok(listed)) = (request_stats(&control), ports(&control)) else {
+        return vec![];
+    };
+    let specs: Vec<PortSpec> = listed.ports.iter().filter_map(spec_of).collect();
+    let of_router = |port: &PortStats| {
+        let spec = specs.iter().find(|spec| spec.name == port.name)?;
+        let leases = &port.nat.as_ref()?.leases;
+        let lost = spec.nat.forwards.iter().filter(|it| !leases.contains_key(it.guest()));
+        Some(lost.map(|it| lost_forward(&port.name, it.text(), it.guest())).collect::<Vec<_>>())
+    };
+    stats.ports.iter().filter_map(of_router).flatten().collect()
+}
+
+fn lost_forward(router: &str, forward: &str, guest: &str) -> Finding {
+    let found = format!("{forward}: {guest} has no lease");
+    let mend = format!("see whether it runs, and asks for an address: ringway why {guest}");
+    Finding::absent(format!("forward of {router}"), found, mend)
 }
 
 /// The first systemd that keeps a service's descriptors when its process was killed.

@@ -164,7 +164,12 @@ impl Supervisor {
         let have_changed = before.resolvers != now.resolvers;
         if have_changed {
             let names: Vec<String> = now.resolvers.iter().map(ToString::to_string).collect();
-            tracing::info!("resolvers: {names:?}");
+            match names.is_empty() {
+                true => tracing::warn!(
+                    "no resolver is left in /etc/resolv.conf: guests get no answers about names"
+                ),
+                false => tracing::info!("resolvers: {names:?}"),
+            }
         }
         for named in now.unusable.iter().filter(|named| !before.unusable.contains(*named)) {
             tracing::warn!(

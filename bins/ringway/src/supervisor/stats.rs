@@ -8,7 +8,9 @@ use super::peer::Peer;
 use super::ports::Port;
 use super::system_calls;
 use super::write_down::since_boot;
+use crate::config::nat::Dns;
 use crate::control::{DaemonStats, DataPlaneStats, NatStats, PortStats, ProcessStats, StatsReply};
+use crate::guests_needs::{self, Need};
 
 impl Supervisor {
     fn uptime(&self) -> Duration {
@@ -81,10 +83,21 @@ impl Supervisor {
             front_end: link.and_then(|link| link.peer.as_ref()).map(Peer::stats),
             replayed: port.replayed,
             refused_front_ends: vm.map_or(0, |vm| vm.refused),
-            nat: told.nat.map(|nat| NatStats { overlap: port.overlap.clone(), ..nat }),
+            nat: told.nat.map(|nat| NatStats {
+                overlap: port.overlap.clone(),
+                lacks: lacks(&port.spec.nat.dns),
+                ..nat
+            }),
             ..told
         }
     }
+}
+
+/// What this machine lacks that guests of a router need who asks these resolvers.
+fn lacks(dns: &Dns) -> Vec<String> {
+    let needs = guests_needs::lacking().into_iter();
+    let needs = needs.filter(|need| *need != Need::Resolver || *dns == Dns::Host);
+    needs.map(|need| format!("{}: {}", need.name(), need.lack())).collect()
 }
 
 /// The kernel's figures of a process.

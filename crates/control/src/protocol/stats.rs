@@ -271,6 +271,13 @@ pub struct NatStats {
     pub sockets: u64,
     /// Packets of guests that were refused, by reason.
     pub refused: BTreeMap<String, u64>,
+    /// The port whose guest was the last one to send from an address that is not its own, and that
+    /// address; nothing if that was long ago.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spoofed: BTreeMap<String, String>,
+    /// What this machine lacks that guests need.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacks: Vec<String>,
 }
 
 /// The process that connected to a port, or to which the port connected.

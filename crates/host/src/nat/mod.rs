@@ -37,6 +37,7 @@ pub(crate) mod visit;
 
 use std::collections::hash_map::RandomState;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ringway_nat::{
@@ -82,6 +83,8 @@ pub struct NatPort {
     pub(crate) to_nat: Counters,
     pub(crate) from_nat: Counters,
     refused: [u64; Refusal::ALL.len()],
+    /// The last guest that sent from an address that is not its own, that address, and when.
+    pub(crate) spoofed: Option<(Guest, IpAddr, Nanos)>,
     /// Another process had a router here.
     is_successor: bool,
     /// It was told that there are news of stations.
@@ -123,6 +126,7 @@ impl NatPort {
             to_nat: Counters::default(),
             from_nat: Counters::default(),
             refused: [0; Refusal::ALL.len()],
+            spoofed: None,
             is_successor: false,
             has_told: false,
         })
@@ -274,7 +278,13 @@ impl NatPort {
         let mut head = [0; LEN];
         let copied = packet.copy_out(&mut head);
         let packet = FromGuest { guest, head: &head[..copied], len: packet.len };
-        self.nat.from_guest(packet, self.now, actions)
+        let verdict = self.nat.from_guest(packet, self.now, actions);
+        if verdict == Verdict::Refused(Refusal::SpoofedSource)
+            && let Some(ip) = source(&head[..copied])
+        {
+            self.spoofed = Some((guest, ip, self.now));
+        }
+        verdict
     }
 
     /// Carries out what is to be done about sockets, and what follows from that.
@@ -328,6 +338,15 @@ impl NatPort {
 
 fn ports_max() -> u16 {
     u16::try_from(PORTS_MAX).unwrap_or(u16::MAX)
+}
+
+/// The address that a packet comes from.
+fn source(frame: &[u8]) -> Option<IpAddr> {
+    match *frame.get(12..14)? {
+        [0x08, 0x00] => Some(IpAddr::from(*frame.get(26..)?.first_chunk::<4>()?)),
+        [0x86, 0xdd] => Some(IpAddr::from(*frame.get(22..)?.first_chunk::<16>()?)),
+        _ => None,
+    }
 }
 
 /// As which of the reasons that all ports have it is counted.

@@ -22,7 +22,13 @@ pub struct NatSnapshot {
     pub sockets: usize,
     /// Packets of guests that were dropped, by reason.
     pub refused: Vec<(&'static str, u64)>,
+    /// The last port whose guest sent from an address that is not its own, and that address, if
+    /// that was in the last minutes.
+    pub spoofed: Option<(PortId, IpAddr)>,
 }
+
+/// As long as a guest that was refused may be told of, in nanoseconds.
+const RECENTLY_NS: u64 = 5 * 60 * 1_000_000_000;
 
 /// Most flows that are shown at once.
 pub const FLOWS_SHOWN_MAX: usize = 256;
@@ -72,12 +78,15 @@ impl NatPort {
         let flows = self.guests.iter().map(|guest| (PortId(guest.0), self.nat.flows_of(*guest)));
         let refused = Refusal::ALL.iter().map(|why| (why.name(), self.refused[*why as usize]));
         let leases = self.nat.services().leases().all();
+        let now = crate::os::clock::now();
+        let spoofed = self.spoofed.filter(|(_, _, at)| now.0.saturating_sub(at.0) < RECENTLY_NS);
         NatSnapshot {
             flows: flows.collect(),
             leases: leases.map(|(port, address)| (port.to_owned(), address.into())).collect(),
             forwards: self.sockets.listeners.forwards().cloned().collect(),
             sockets: self.sockets.count(),
             refused: refused.filter(|(_, count)| *count > 0).collect(),
+            spoofed: spoofed.map(|(guest, ip, _)| (PortId(guest.0), ip)),
         }
     }
 }
