@@ -57,3 +57,28 @@ fn one_whose_terminal_is_closed_ends_unless_it_is_to_stay() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+/// Without what every machine has, and where the usual place is too long for a socket.
+const BARE: &str = r#"
+long=/tmp/$(printf 'x%.0s' $(seq 115)); mkdir -m 700 $long
+XDG_RUNTIME_DIR=$long ringway run --port vm0=vm: 2>&1; echo "long: $?"
+mkdir /tmp/empty; mount --bind /tmp/empty /proc && {
+    ringway run --sandbox off --port vm0=vm: 2>&1; echo "proc: $?"; umount /proc; }
+mount -t tmpfs tmpfs /dev && { ringway run --sandbox off --port vm0=vm: 2>&1; echo "null: $?"; }
+exit 0
+"#;
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let Some(text) = must(User::Root, BARE) else { return println!("{SKIPPED}") };
+    for part in [
+        "/ringway.sock: the path of the control socket has 133 bytes, and a socket's has at most \
+         107: choose a shorter $XDG_RUNTIME_DIR, or a place with --control\nlong: 2\n",
+        "ringway could not start: /proc/self/exe cannot be opened: mount /proc: No such file or",
+        "proc: 1\n",
+        "/dev/null cannot be opened: No such file or directory",
+        "null: 1\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

@@ -97,6 +97,9 @@ const LINK_DOWN_GRACE: Duration = Duration::from_millis(200);
 /// How often is looked whether what is owed has come.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// The program that this process runs.
+const PROGRAM: &str = "/proc/self/exe";
+
 /// Why a supervisor does not serve any more.
 enum Ending {
     Stop,
@@ -248,7 +251,8 @@ impl Supervisor {
             user_names: UserNames::default(),
             sockets: Sockets::default(),
             refused: DeferredDrop::start().context("starting a thread")?,
-            program: File::open("/proc/self/exe").context("this program")?,
+            program: File::open(PROGRAM)
+                .with_context(|| format!("{PROGRAM} cannot be opened: mount /proc"))?,
             planes: Planes::default(),
             journal,
             restarts: Restarts::default(),

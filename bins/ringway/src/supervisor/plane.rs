@@ -149,6 +149,13 @@ fn command_of(program: &File) -> Command {
     command
 }
 
+/// For what is not read.
+pub(super) fn nowhere() -> anyhow::Result<File> {
+    const NULL: &str = "/dev/null";
+    let opened = File::options().write(true).open(NULL);
+    opened.with_context(|| format!("{NULL} cannot be opened"))
+}
+
 impl Plane {
     /// Starts that program as a data plane, with these file descriptors.
     pub(super) fn start(program: &File, given: Vec<Sent>) -> anyhow::Result<Self> {
@@ -160,7 +167,7 @@ impl Plane {
             .envs(MEMORY)
             .envs(crate::log::environment())
             .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
+            .stdout(nowhere()?)
             .spawn()
             .context("starting the data plane")?;
         drop(kept);

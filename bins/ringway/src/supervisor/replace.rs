@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -29,6 +29,7 @@ use tracing::{info, warn};
 use super::Supervisor;
 use super::control_client::ClientId;
 use super::descriptors::Kept;
+use super::plane::nowhere;
 use super::record::{AskedRecord, file};
 use crate::control::refusal;
 use crate::sandbox;
@@ -77,7 +78,7 @@ impl Supervisor {
             .arg0("ringway")
             .arg(COMMAND)
             .stdin(record)
-            .stdout(Stdio::null())
+            .stdout(nowhere()?)
             .stderr(complaint.try_clone()?)
             .spawn()
             .context("starting it")?;

@@ -39,7 +39,7 @@ pub use error::SpecError;
 use port::Clash;
 pub use port::{LowOption, LowPort, PortKind, PortSpec};
 pub use settings::Settings;
-use values::is_same_path;
+use values::{SOCKET_PATH_LEN_MAX, is_same_path};
 
 /// A configuration as it was written down.
 #[derive(Debug, Clone, Default)]
@@ -68,11 +68,17 @@ impl RunConfig {
     /// # Errors
     /// Everything that is wrong, in the order written.
     pub fn resolve(low: &LowConfig, control: PathBuf) -> Result<Self, Vec<SpecError>> {
-        let mut settings = Settings::new(control);
+        let mut settings = Settings::new(control.clone());
         let mut errors = settings.change(&low.settings);
         if let Some(surplus) = low.ports.get(PORTS_MAX) {
             let wrong = format!("{} ports, but a switch has {PORTS_MAX}", low.ports.len());
             errors.push(surplus.origin.wrong(wrong, "start a second ringway for the others"));
+        }
+        if settings.control == control
+            && let Some(error) = too_long(&control)
+        {
+            // Sockets of ports beside it would be too long, too.
+            return Err(vec![error]);
         }
         let said_none = low.settings.iter().find(|option| option.key == "no_ports");
         if let Some(option) = said_none.filter(|_| settings.no_ports && !low.ports.is_empty()) {
@@ -122,6 +128,19 @@ impl RunConfig {
     }
 }
 
+/// The complaint about a control socket at its usual place, if that path is too long.
+fn too_long(control: &Path) -> Option<SpecError> {
+    let len = control.as_os_str().len();
+    (len > SOCKET_PATH_LEN_MAX).then(|| {
+        let wrong = format!(
+            "the path of the control socket has {len} bytes, and a socket's has at most \
+             {SOCKET_PATH_LEN_MAX}"
+        );
+        let advice = "choose a shorter $XDG_RUNTIME_DIR, or a place with --control";
+        SpecError::new(&control.display().to_string(), wrong, advice)
+    })
+}
+
 /// Checks a port by itself and against those there are; a socket without a path lies beside that
 /// control socket.
 ///
@@ -162,6 +181,25 @@ mod tests {
         let config = resolve(&good).expect("good");
         assert_eq!(config.ports.len(), 2);
         assert_eq!(config.settings, Settings::new("control.sock".into()));
+    }
+
+    #[test]
+    fn a_default_place_that_is_too_long_is_told_once_with_how_long_it_may_be() {
+        let port = flags::parse_port("a=vm:").expect("a port");
+        let control = PathBuf::from(format!("/{}/ringway.sock", "x".repeat(120)));
+        let low = LowConfig { settings: Vec::new(), ports: vec![port] };
+        let errors = RunConfig::resolve(&low, control.clone()).expect_err("it is too long");
+        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let right = format!(
+            "{}: the path of the control socket has 134 bytes, and a socket's has at most 107: \
+             choose a shorter $XDG_RUNTIME_DIR, or a place with --control",
+            control.display()
+        );
+        assert_eq!(said, [right]);
+        let named = settings::flag("control", "/run/c.sock");
+        let low = LowConfig { settings: vec![named], ..low };
+        let config = RunConfig::resolve(&low, control).expect("another place");
+        assert_eq!(config.ports[0].kind.address(), "/run/c/a.sock");
     }
 
     #[test]
