@@ -91,6 +91,7 @@ for line in 15:$unit 13:/lib/systemd/system/ringway-metrics.service; do
     systemd-analyze security --offline=true --threshold=${line%%:*} ${line#*:} >/dev/null
 done
 test -f /usr/share/ringway/wide.conf
+test -f /usr/lib/systemd/user/ringway.service
 for link in $(grep -o '](docs/[^)#]*' /usr/share/doc/ringway/README.md | cut -c3-); do
     [ -e "/usr/share/doc/ringway/$link" ] || echo "$link is missing"
 done
