@@ -103,10 +103,10 @@ fn addresses_are_seen(ringway: &Ringway, a: &mut AnyUserGuest, b: &mut AnyUserGu
     say(a, [10, 9, 0, 1]);
     wait_for("an address that was seen", || has_neighbour(ringway, "10.9.0.1", 1).then_some(()));
     // Asking takes such an address for its port.
-    let traced = ringway.told(&["trace", "c", "dst=10.9.0.1"]);
-    assert!(traced.starts_with("from c: goes to a"), "{traced}");
-    let traced = ringway.told(&["trace", "10.9.0.1", "dst=c", "proto=udp"]);
-    assert!(traced.starts_with("from a: goes to c"), "{traced}");
+    let traced = ringway.told(&["trace", "b", "dst=10.9.0.1", "proto=udp"]);
+    assert!(traced.starts_with("from b: goes to a"), "{traced}");
+    let traced = ringway.told(&["trace", "10.9.0.1", "dst=b", "proto=udp"]);
+    assert!(traced.starts_with("from a: goes to b"), "{traced}");
     let why = ringway.told(&["why", "10.9.0.1", "c"]);
     assert!(why.starts_with("a → c: "), "{why}");
     for last in [1, 3, 2] {

@@ -281,8 +281,7 @@ fn a_station_that_never_answers_is_told() {
     assert_eq!(first(&found(&ringway, "a", Some((&mut a, &known)))), "nothing");
     let unknown = frame(a.mac(), [0x52, 0x54, 0, 0, 0, 0x77], 60);
     let silent = found(&ringway, "a", Some((&mut a, &unknown)));
-    assert_eq!(first(&silent), "nobody answers");
-    let figure =
-        "all that it sends to 52:54:00:00:00:77 is flooded: nobody has answered from there";
+    assert_eq!(first(&silent), "no station answers");
+    let figure = "all that it sends to 52:54:00:00:00:77 is flooded: no packet has come from there";
     assert_eq!(silent[0]["figure"], figure);
 }

@@ -156,7 +156,9 @@ pub fn options((_, name, vlan, last, ip): &Guest) -> String {
 fn told(stage: &Stage, at: usize) -> anyhow::Result<Value> {
     let mut command = shell::command(&[&stage.programs.ringway]);
     command.args(["attach-host", "frr", "--address", HOSTS[at], "--peer", REFLECTOR]);
-    command.args(["--underlay", "eth0", "--json"]).args(NETWORKS);
+    let via = format!("10.0.{}.254", at + 1);
+    command.args(["--underlay", "eth0", "--via", &via, "--user", "root", "--json"]);
+    command.args(NETWORKS);
     let text = shell::output(&mut command)?;
     serde_json::from_str(&text).with_context(|| text.clone())
 }

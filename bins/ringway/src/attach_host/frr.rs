@@ -32,9 +32,9 @@ fn own_address(FrrArgs { address, peers, via, underlay, .. }: &FrrArgs) -> Vec<S
 }
 
 /// The tap is made here, so that it stays in its bridge when ringway is started again; it belongs
-/// to the user of the service.
+/// to the user as whom that runs.
 fn commands(args: &FrrArgs, Network { vlan, vni }: Network) -> Vec<String> {
-    let FrrArgs { address, underlay, .. } = args;
+    let FrrArgs { address, underlay, user, .. } = args;
     let lines = [
         format!("ip link add br{vlan} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"),
         format!(
@@ -43,7 +43,7 @@ fn commands(args: &FrrArgs, Network { vlan, vni }: Network) -> Vec<String> {
         ),
         format!("ip link set vxlan{vlan} master br{vlan}"),
         format!("bridge link set dev vxlan{vlan} learning off neigh_suppress on"),
-        format!("ip tuntap add dev up{vlan} mode tap vnet_hdr user ringway"),
+        format!("ip tuntap add dev up{vlan} mode tap vnet_hdr user {user}"),
         format!("ip link set up{vlan} master br{vlan}"),
         format!("ip link set br{vlan} up"),
         format!("ip link set vxlan{vlan} up"),
@@ -84,6 +84,7 @@ mod tests {
             underlay: "eth1".to_string(),
             underlay_mtu: 9000,
             system: 65_001,
+            user: "ringway".to_string(),
             json: false,
         };
         let given = given(&args);

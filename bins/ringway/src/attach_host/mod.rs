@@ -44,6 +44,9 @@ pub struct FrrArgs {
     /// The number of the autonomous system that all hosts are in
     #[arg(long = "as", value_name = "NUMBER", default_value_t = 65_000)]
     pub system: u32,
+    /// The user as whom ringway runs here: taps are that user's
+    #[arg(long, value_name = "NAME", default_value = "ringway")]
+    pub user: String,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

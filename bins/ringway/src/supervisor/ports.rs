@@ -357,8 +357,7 @@ impl Supervisor {
             asked.warns(asked.warnings.iter().cloned());
         }
         if asked.client.is_none() && !asked.at_next_connection.is_empty() {
-            let late = asked.at_next_connection.join(" ");
-            let name = self.name(id);
+            let (late, name) = (asked.at_next_connection.join(" "), self.name(id));
             warn!(port = name, "for the next guest that connects: {late}");
             asked.warns([format!("port {name}: for the next guest that connects: {late}")]);
         }

@@ -100,7 +100,8 @@ impl<'a> Known<'a> {
         let unknown = || {
             format!(
                 "{ip}: no port is known to have it (no router leased it, it is in no \
-                 locked_ips, and neighbours=sync has not seen it): write the port, and src_ip=… or dst_ip=…"
+                 locked_ips, and neighbours=sync has not seen it): write the port, and src_ip=… \
+                 or dst_ip=…"
             )
         };
         let port = self.port_of_ip(ip).with_context(unknown)?;

@@ -41,9 +41,9 @@ fn of_flooded(flooded: &[(MacAddress, Sent)], all: u64) -> Option<Finding> {
     };
     (weight >= NEARLY_ALL).then(|| Finding {
         weight,
-        what: "nobody answers",
+        what: "no station answers",
         figure: format!(
-            "all that it sends to {station}{others} is flooded: nobody has answered from there"
+            "all that it sends to {station}{others} is flooded: no packet has come from there"
         ),
         advice: format!(
             "see whether that station is up and in the same VLAN: ringway fdb; ringway trace PORT \

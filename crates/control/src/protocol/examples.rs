@@ -47,11 +47,7 @@ pub fn example() -> StatsReply {
         pacing: vec![pacing()],
         refused_commands: 3,
         moved_addresses: 5,
-        waits: None,
-        stopped_ms: None,
-        used_mac: None,
-        seen_ips: vec![],
-        nat: None,
+        ..PortStats::default()
     };
     let last_second =
         EffortStats { packets: 4000, system_calls: 1000, wakeups: 12, polled_ns: 25_000_000 };
