@@ -21,8 +21,7 @@ pub use back_end::BackEndArgs;
 pub use demo::{DemoArgs, KeepArgs};
 pub use forward::ForwardCommand;
 pub use questions::{
-    AttachArgs, CaptureArgs, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, SflowArgs, StatsArgs,
-    StopArgs, Switch, TopArgs, TraceArgs, WhyArgs,
+    AttachArgs, CaptureArgs, Dropped, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, SflowArgs, StatsArgs, StopArgs, Switch, TopArgs, TraceArgs, WhyArgs,
 };
 use questions::{FIELDS_HELP, FILTER_HELP};
 
@@ -65,7 +64,7 @@ pub enum Command {
     Fdb(FdbArgs),
     /// Say what holds a port or a flow back, with the figure that says so and what to do
     Why(WhyArgs),
-    /// Write the packets of a port to a file, as pcapng, or into a pipe
+    /// Write the packets of ports to a file, as pcapng, or into a pipe
     #[command(after_long_help = FILTER_HELP)]
     Capture(CaptureArgs),
     /// Say what would become of a packet, rule by rule, without sending it

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use common::{Ringway, wait_for};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
 use pcap_file::pcapng::blocks::opt_common::CommonOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use ringway_driver::Sent;
@@ -120,6 +121,17 @@ fn read(file: &Path) -> Vec<Packet> {
     packets
 }
 
+/// Ten packets each way.
+fn exchange(a: &mut AnyUserGuest, b: &mut AnyUserGuest) {
+    for number in 0..10 {
+        let (there, back) = (frame(a, b, number, 100), frame(b, a, number, 200));
+        send(a, &there);
+        receive(b, 1);
+        send(b, &back);
+        receive(a, 1);
+    }
+}
+
 fn two_guests(directory: &Path, more: &[&str]) -> (Ringway, AnyUserGuest, AnyUserGuest) {
     let ports = [&["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"], more].concat();
     let ringway = Ringway::run(directory, &ports);
@@ -169,15 +181,6 @@ fn filters_directions_and_limits_choose_and_end() {
     let directory = tempfile::tempdir().expect("a directory");
     let (ringway, mut a, mut b) = two_guests(directory.path(), &["--port", "c=vm:c.sock"]);
     let file = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
-    let exchange = |a: &mut AnyUserGuest, b: &mut AnyUserGuest| {
-        for number in 0..10 {
-            let (there, back) = (frame(a, b, number, 100), frame(b, a, number, 200));
-            send(a, &there);
-            receive(b, 1);
-            send(b, &back);
-            receive(a, 1);
-        }
-    };
     let to_guest = begin(&ringway, &["a", &file("1"), "--direction", "to-guest", "--snap", "64"]);
     exchange(&mut a, &mut b);
     assert!(end(to_guest).status.success());
@@ -439,4 +442,92 @@ fn wireshark_is_told_the_ports_and_gets_their_packets() {
     assert!(end(child).status.success());
     let packets = reader.join().expect("packets");
     assert_eq!(packets.into_iter().map(|it| it.bytes).collect::<Vec<_>>(), [there]);
+}
+
+fn interfaces(file: &Path) -> (Vec<String>, Vec<u32>) {
+    let mut reader = PcapNgReader::new(File::open(file).expect("a file")).expect("pcapng");
+    let (mut names, mut packets) = (Vec::new(), Vec::new());
+    while let Some(block) = reader.next_block() {
+        match block.expect("a block").0 {
+            Block::InterfaceDescription(it) => {
+                names.extend(it.options.iter().find_map(|option| match option {
+                    InterfaceDescriptionOption::IfName(name) => Some(name.to_string()),
+                    _ => None,
+                }));
+            }
+            Block::EnhancedPacket(packet) => packets.push(packet.interface_id),
+            _ => {}
+        }
+    }
+    (names, packets)
+}
+
+#[test]
+fn several_ports_are_interfaces_of_one_file_which_goes_on_without_those_that_go() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut a, mut b) = two_guests(directory.path(), &["--port", "c=vm:c.sock"]);
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let both = begin(&ringway, &["b", "a", &file("both")]);
+    let all = begin(&ringway, &["--all", &file("all")]);
+    exchange(&mut a, &mut b);
+    wait_for("packets in both", || {
+        let len = |name: &str| std::fs::metadata(file(name)).map_or(0, |it| it.len());
+        (len("both") > 2000 && len("all") > 2000).then_some(())
+    });
+    ringway.told(&["port", "remove", "c"]);
+    // The other ports are captured on; what passed meanwhile is not there.
+    wait_for("the next one", || {
+        ringway.log().contains("captured from now on port=\"a, b\"").then_some(())
+    });
+    exchange(&mut a, &mut b);
+    let said = |child| String::from_utf8_lossy(&end(child).stderr).into_owned();
+    assert!(said(both).starts_with("2 ports: "));
+    assert!(said(all).starts_with("3 ports: "));
+    let (names, packets) = interfaces(Path::new(&file("both")));
+    assert_eq!(names, ["b", "a"]);
+    assert!([0, 1].iter().all(|number| packets.contains(number)), "{packets:?}");
+    let (names, packets) = interfaces(Path::new(&file("all")));
+    assert_eq!(names, ["a", "b", "c"]);
+    assert!([0, 1].iter().all(|number| packets.contains(number)), "{packets:?}");
+    let refused = |words: &[&str]| ringway.refused(&[&["capture"], words].concat());
+    assert!(refused(&["a", "a"]).contains("named twice"));
+    assert!(refused(&["a", "x", "b"]).contains("there is no port called \"x\""));
+    assert!(refused(&["--all", "a"]).contains("--all is for all ports"));
+    assert!(refused(&["a", "--files", "2", "--file-bytes", "100k"]).contains("name of a file"));
+}
+
+#[test]
+fn only_what_was_dropped_is_captured_and_a_ring_of_files_keeps_the_last() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let isolated = ["--port", "c=vm:c.sock,isolated=on"];
+    let (ringway, mut a, mut b) = two_guests(directory.path(), &isolated);
+    let mut c = guest(directory.path(), "c");
+    let file = |name: &str| directory.path().join(name);
+    let path = |name: &str| file(name).display().to_string();
+    let dropped = begin(&ringway, &["--all", &path("dropped"), "--dropped"]);
+    let vlans = begin(&ringway, &["--all", &path("vlans"), "--dropped=vlan"]);
+    let words = [&path("ring.pcapng"), "--files", "2", "--file-bytes", "100k"];
+    let ring = begin(&ringway, &[&["a"][..], &words[..]].concat());
+    exchange(&mut a, &mut b);
+    let refused = frame(&c, &a, 9, 60);
+    send(&mut c, &refused);
+    // Some 300 kB: three files and a bit.
+    for number in 0..220 {
+        let packet = frame(&a, &b, number, 1400);
+        send(&mut a, &packet);
+        receive(&mut b, 1);
+    }
+    for child in [dropped, vlans, ring] {
+        assert!(end(child).status.success());
+    }
+    let dropped = read(&file("dropped"));
+    assert!(!dropped.is_empty() && dropped.iter().all(|it| it.comment.contains("dropped")));
+    assert!(dropped.iter().any(|it| it.bytes == refused && it.comment.ends_with("isolated")));
+    assert_eq!(read(&file("vlans")).len(), 0);
+    let files = ["ring.1.pcapng", "ring.2.pcapng"].map(&file);
+    let lens = files.each_ref().map(|it| std::fs::metadata(it).expect("a file").len());
+    assert!(lens.iter().all(|len| *len <= 100_000), "{lens:?}");
+    assert!(!file("ring.3.pcapng").exists() && !file("ring.pcapng").exists());
+    let kept: Vec<u8> = files.iter().flat_map(|it| read(it)).map(|it| it.bytes[50]).collect();
+    assert!(kept.contains(&219) && !kept.contains(&0), "the oldest are gone: {kept:?}");
 }

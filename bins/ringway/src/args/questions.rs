@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+use ringway_net::DropReason;
 
 use super::AskArgs;
 use crate::control::Direction;
@@ -199,16 +201,30 @@ Filters are a part of those of tcpdump (pcap-filter(7)):
 with and, or, not and parentheses; dst port 80 or 443. Tests see through VLAN tags.
 
   ringway capture vm0 vm0.pcapng --filter 'host 10.0.2.15 and not tcp port 22'
-  ringway capture vm0 | tcpdump -nr -";
+  ringway capture vm0 | tcpdump -nr -
+  ringway capture vm0 vm1 both.pcapng --dropped=no_room
+  ringway capture --all ring.pcapng --files 10 --file-bytes 100M";
 
 /// `ringway capture`
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
-    /// The port's name
-    pub port: String,
-    /// The file; -: standard output
-    #[arg(value_name = "FILE.pcapng|-", default_value = "-")]
-    pub file: PathBuf,
+    /// The ports, and behind them the file; without one, or with -: standard output
+    #[arg(value_name = "PORT… [FILE.pcapng|-]", required_unless_present = "all")]
+    pub places: Vec<String>,
+    /// All ports that are there when it begins
+    #[arg(long)]
+    pub all: bool,
+    /// Only what was dropped, for any reason or for this one
+    #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "any", value_parser = drop_reason)]
+    pub dropped: Option<Dropped>,
+    /// A ring of so many files, FILE.1.pcapng and so on: when all are full, the oldest goes
+    #[arg(long, value_name = "N", requires = "file_bytes")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=9999))]
+    pub files: Option<u32>,
+    /// Bytes of each file of a ring, such as 100M
+    #[arg(long, value_name = "BYTES", requires = "files", value_parser = bytes_of_file)]
+    pub file_bytes: Option<u64>,
     /// Only what goes that way
     #[arg(long, value_name = "to-guest|from-guest", value_parser = direction)]
     pub direction: Option<Direction>,
@@ -225,11 +241,11 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "PACKETS")]
     pub count: Option<u64>,
     /// End before the file has more bytes
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub bytes: Option<u64>,
-    /// End after so many seconds
-    #[arg(long, value_name = "SECONDS")]
-    pub time: Option<u64>,
+    /// End after so many seconds, such as 0.5
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub time: Option<Duration>,
     /// The control socket of the ringway to ask [default: as for `ringway run`]
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
@@ -279,6 +295,46 @@ pub struct AttachArgs {
     #[arg(long, value_name = "VERSION")]
     pub qemu_version: Option<QemuVersion>,
     /// The ringway that is asked, and how to print.
+/// Which dropped packets are meant; `None`: all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropped(pub Option<DropReason>);
+
+fn drop_reason(text: &str) -> Result<Dropped, String> {
+    let found = DropReason::ALL.into_iter().find(|reason| reason.name() == text);
+    match (text, found) {
+        ("any", _) => Ok(Dropped(None)),
+        (_, Some(reason)) => Ok(Dropped(Some(reason))),
+        _ => {
+            let names = DropReason::ALL.map(DropReason::name).join(" ");
+            Err(format!("write one of {names}, or leave it out for all"))
+        }
+    }
+}
+
+/// `1500`, `100k`, `100M`, `1G`.
+fn bytes(text: &str) -> Result<u64, &'static str> {
+    let digits = text.trim_end_matches(['k', 'M', 'G']);
+    let factor = match &text[digits.len()..] {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => 0,
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    number.filter(|number| *number > 0).ok_or("write a number of bytes, such as 100k, 100M or 1G")
+}
+
+fn bytes_of_file(text: &str) -> Result<u64, &'static str> {
+    let least = "a file of a ring has at least 100k bytes: the longest packet has 65,550";
+    bytes(text).and_then(|bytes| if bytes < 100_000 { Err(least) } else { Ok(bytes) })
+}
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let time = text.parse().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
+    time.filter(|time| !time.is_zero()).ok_or("write a number of seconds, such as 0.5")
+}
+
     #[command(flatten)]
     pub ask: AskArgs,
 }

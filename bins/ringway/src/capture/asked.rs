@@ -9,8 +9,8 @@ use ringway_host::CaptureReader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::control::client::{ControlError, ask_for_fds};
-use crate::control::{CaptureQuestion, CaptureReply, ListedPort, Request};
-use crate::port_command::ports;
+use crate::control::{CaptureQuestion, CaptureReply, Request};
+use crate::port_command::{names, ports};
 
 /// Which ringway is asked, and for what.
 pub struct Asked {
@@ -32,15 +32,21 @@ impl Asked {
         Ok((reply, CaptureReader::open(file).context("the file of captures")?, plane))
     }
 
-    /// Whether the port was removed, or the whole ringway ended.
-    pub fn is_over(&self) -> bool {
-        let is_it = |port: &ListedPort| {
-            port.port.get("name").and_then(|name| name.as_str()) == Some(&self.question.name)
+    /// Whether all its ports were removed, or the whole ringway ended. Of several, those that are
+    /// left are asked for from now on.
+    pub fn is_over(&mut self) -> bool {
+        let listed = match ports(&self.control) {
+            Ok(listed) => listed,
+            Err(why) => return matches!(why, ControlError::NotRunning(_)),
         };
-        match ports(&self.control) {
-            Ok(listed) => !listed.ports.iter().any(is_it),
-            Err(why) => matches!(why, ControlError::NotRunning(_)),
+        let is_there = |wanted: &String| names(&listed).any(|name| name == wanted);
+        let mut left = self.question.ports().to_vec();
+        left.retain(is_there);
+        let is_over = left.is_empty();
+        if !self.question.names.is_empty() && !is_over {
+            self.question.names = left;
         }
+        is_over
     }
 }
 

@@ -1,4 +1,4 @@
-//! `ringway capture`: packets of a port as a pcapng file, until something ends it.
+//! `ringway capture`: packets of ports as a pcapng file, until something ends it.
 //!
 //! Workers write into a ring in memory, which is read here every few milliseconds. What comes
 //! faster than it is read is lost, and counted.
@@ -6,29 +6,32 @@
 //! Where the data plane ends or is replaced, the next one is asked for the same.
 //!
 //! Limits: packets of several workers are in the order of their times only within one reading. What
-//! passes while one data plane follows another is not in the file.
+//! passes while one data plane follows another is not in the file. Ports that come while it
+//! runs are not captured.
 
 pub mod asked;
 mod describe;
 mod output;
 mod pcapng;
+mod places;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
-use ringway_host::{CaptureReader, CaptureRecord};
+use anyhow::bail;
+use ringway_host::{CaptureReader, CaptureRecord, DroppedBy};
 
-use crate::args::CaptureArgs;
+use crate::args::{CaptureArgs, Dropped};
 use crate::config::SpecError;
 use crate::control::CaptureQuestion;
-use crate::port_command::{names, ports};
+use crate::port_command::ports;
 use crate::signals::catch_signals;
 use crate::{outcome, units};
 use asked::{Asked, first_ready};
 use output::{Ended, Limits, Output};
-use pcapng::{Blocks, LAST_LEN_MAX};
+use pcapng::Blocks;
+use places::{Interface, Ring, places};
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -44,7 +47,6 @@ const ASKED_EVERY: Duration = Duration::from_millis(50);
 /// What is wrong with the filter.
 pub fn capture(args: &CaptureArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     let question = CaptureQuestion {
-        name: args.port.clone(),
         direction: args.direction,
         snap: args.snap,
         sample: args.sample,
@@ -59,31 +61,37 @@ pub fn capture(args: &CaptureArgs) -> Result<anyhow::Result<()>, Vec<SpecError>>
     Ok(run(args, question))
 }
 
-fn run(args: &CaptureArgs, question: CaptureQuestion) -> anyhow::Result<()> {
+fn run(args: &CaptureArgs, mut question: CaptureQuestion) -> anyhow::Result<()> {
     let control = args.control_or_default();
-    let typed = args.file.to_str().unwrap_or_default();
-    if typed != "-"
-        && let Ok(listed) = ports(&control)
-    {
-        let is_port = names(&listed).any(|name| name == typed);
-        ensure!(!is_port, "{typed} is a port, not a file: for a file of that name write ./{typed}");
+    let (interfaces, file) = places(args, &ports(&control)?)?;
+    let mut names = interfaces.iter().map(|(name, _)| name.clone());
+    match interfaces.len() {
+        1 => question.name = names.next().unwrap_or_default(),
+        _ => question.names = names.collect(),
     }
-    let output = Output::open(&args.file)?;
+    let ring = Ring::of(args, &file)?;
+    let output = Output::open(&ring.as_ref().map_or(file, Ring::path))?;
     let signals = catch_signals()?;
     let asked = Asked { control, question };
-    let (reply, reader, plane) = asked.begin()?;
+    let (_, reader, plane) = asked.begin()?;
     output.empty()?;
-    let blocks = Blocks::new(&asked.question, &reply.description)?;
-    let until = args.time.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let blocks = Blocks::new(&asked.question, &interfaces)?;
+    let until = args.time.map(|time| Instant::now() + time);
     let left = Left { packets: args.count, bytes: args.bytes, until };
     let counts = Counts::default();
-    Session { asked, reader, blocks, output, plane, signals, left, counts }.run(&args.port)
+    let mut session =
+        Session { asked, interfaces, reader, blocks, output, ring, plane, signals, left, counts };
+    session.run(args.dropped)
 }
 
 #[derive(Default)]
 struct Counts {
     packets: u64,
     lost: u64,
+    /// Of them, those that files tell of that are written already.
+    told: u64,
+    /// Bytes of files that are written already.
+    bytes: u64,
     /// Data planes that have followed.
     followed: u64,
 }
@@ -110,9 +118,12 @@ enum End {
 
 struct Session {
     asked: Asked,
+    /// Its ports at the beginning, as the file numbers them.
+    interfaces: Vec<Interface>,
     reader: CaptureReader,
     blocks: Blocks,
     output: Output,
+    ring: Option<Ring>,
     /// Closed at the other end when the capture ends there.
     plane: OwnedFd,
     signals: UnixStream,
@@ -121,33 +132,23 @@ struct Session {
 }
 
 impl Session {
-    fn run(mut self, port: &str) -> anyhow::Result<()> {
+    fn run(&mut self, dropped: Option<Dropped>) -> anyhow::Result<()> {
         let mut end = self.write().err();
         while end.is_none() {
             let over = self.wait()?;
             // What is there when it ends is written as well.
-            end = self.read_and_write().err().or(over);
+            end = self.read_and_write(dropped).err().or(over);
             if matches!(end, Some(End::Gone)) {
                 end = self.follow()?;
             }
         }
-        let lost = self.counts.lost.saturating_add(self.reader.lost());
         if !matches!(end, Some(End::Refused(_) | End::Unread)) {
-            self.blocks.finish(self.counts.packets, lost)?;
+            self.blocks.finish(self.lost() - self.counts.told)?;
             if let Err(End::Refused(why)) = self.write() {
                 end = Some(End::Refused(why));
             }
         }
-        let counted = units::counted(self.counts.packets, "packet");
-        let mut told = format!("{port}: {counted}");
-        if lost > 0 {
-            let lost = units::count(lost);
-            told += &format!("; {lost} were lost, because they came faster than they were written");
-        }
-        if self.counts.followed > 0 {
-            let times = units::counted(self.counts.followed, "time");
-            told += &format!("; the data plane changed {times}, what passed then is not there");
-        }
+        let told = self.told();
         match end {
             Some(End::Refused(why)) => bail!("{why:#}: the capture ends; {told}, all readable"),
             Some(End::Gone) => {
@@ -158,6 +159,29 @@ impl Session {
                 Ok(())
             }
         }
+    }
+
+    /// How it was.
+    fn told(&self) -> String {
+        let of = match &self.interfaces[..] {
+            [(name, _)] => name.clone(),
+            all => units::counted(all.len() as u64, "port"),
+        };
+        let mut told = format!("{of}: {}", units::counted(self.counts.packets, "packet"));
+        let lost = self.lost();
+        if lost > 0 {
+            let lost = units::count(lost);
+            told += &format!("; {lost} were lost, because they came faster than they were written");
+        }
+        if self.counts.followed > 0 {
+            let times = units::counted(self.counts.followed, "time");
+            told += &format!("; the data plane changed {times}, what passed then is not there");
+        }
+        told
+    }
+
+    fn lost(&self) -> u64 {
+        self.counts.lost.saturating_add(self.reader.lost())
     }
 
     /// Another data plane goes on with the capture; `Some`: none does.
@@ -198,7 +222,8 @@ impl Session {
         })
     }
 
-    fn read_and_write(&mut self) -> Result<(), End> {
+    /// `dropped`: only such packets.
+    fn read_and_write(&mut self, dropped: Option<Dropped>) -> Result<(), End> {
         let mut packets: Vec<(CaptureRecord, Vec<u8>)> = Vec::new();
         let take = |record, bytes| {
             packets.push((record, bytes));
@@ -206,10 +231,11 @@ impl Session {
         };
         let read = self.reader.read(take);
         self.blocks.follow_clock();
+        packets.retain(|(record, _)| dropped.is_none_or(|dropped| is_such(record, dropped)));
         packets.sort_by_key(|(record, _)| record.time_ns);
         let mut is_full = false;
         for (record, bytes) in packets {
-            if !self.add(&record, bytes) {
+            if !self.add(&record, &bytes)? {
                 is_full = true;
                 break;
             }
@@ -220,18 +246,53 @@ impl Session {
     }
 
     /// `false`: a limit does not allow it.
-    fn add(&mut self, record: &CaptureRecord, bytes: Vec<u8>) -> bool {
+    fn add(&mut self, record: &CaptureRecord, bytes: &[u8]) -> Result<bool, End> {
         if self.left.packets == Some(0) {
-            return false;
+            return Ok(false);
         }
-        let taken = self.output.written() + LAST_LEN_MAX;
-        let bytes_max = self.left.bytes.map(|max| max.saturating_sub(taken));
-        let is_added = self.blocks.packet(record, bytes, bytes_max);
+        // The data plane may say anything.
+        let Some(interface) = self.interface(record.port) else { return Ok(true) };
+        let mut is_added = self.blocks.packet((record, bytes), interface, self.room());
+        if !is_added && self.ring.is_some() {
+            self.turn()?;
+            is_added = self.blocks.packet((record, bytes), interface, self.room());
+        }
         if is_added {
             self.counts.packets += 1;
             self.left.packets = self.left.packets.map(|left| left - 1);
         }
-        is_added
+        Ok(is_added)
+    }
+
+    /// The number of a port in the file: ports may have gone since it began.
+    fn interface(&self, place: u16) -> Option<usize> {
+        let name = self.asked.question.ports().get(usize::from(place))?;
+        self.interfaces.iter().position(|(interface, _)| interface == name)
+    }
+
+    /// Bytes that may wait to be written.
+    fn room(&self) -> Option<u64> {
+        let left = self.left.bytes.map(|max| max.saturating_sub(self.counts.bytes));
+        let of_file = self.ring.as_ref().map(|ring| ring.bytes);
+        let max = left.into_iter().chain(of_file).min()?;
+        Some(max.saturating_sub(self.output.written() + self.blocks.last_len_max()))
+    }
+
+    /// The file of a ring is full: the next one is written.
+    fn turn(&mut self) -> Result<(), End> {
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        ring.turn();
+        let path = ring.path();
+        let lost = self.lost();
+        self.blocks.finish(lost - self.counts.told).map_err(End::Refused)?;
+        self.counts.told = lost;
+        self.write()?;
+        self.counts.bytes = self.counts.bytes.saturating_add(self.output.written());
+        let opened = Output::open(&path).and_then(|output| output.empty().map(|()| output));
+        self.output = opened.map_err(End::Refused)?;
+        let blocks = Blocks::new(&self.asked.question, &self.interfaces);
+        self.blocks = blocks.map_err(End::Refused)?;
+        Ok(())
     }
 
     /// Writes what is ready.
@@ -247,4 +308,9 @@ impl Session {
             }
         }
     }
+}
+
+fn is_such(record: &CaptureRecord, Dropped(only): Dropped) -> bool {
+    let reason = record.dropped.map(|(DroppedBy::Port(why) | DroppedBy::Receiver(why))| why);
+    reason.is_some_and(|reason| only.is_none_or(|only| only == reason))
 }

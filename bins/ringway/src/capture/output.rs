@@ -10,8 +10,7 @@ use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Stands for standard output.
-const STANDARD_OUTPUT: &str = "-";
+use super::places::STANDARD_OUTPUT;
 
 /// A pipe that takes anything takes so much without waiting (`PIPE_BUF`, pipe(7)).
 const PIECE_LEN: usize = 4096;

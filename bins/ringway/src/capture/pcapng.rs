@@ -19,6 +19,7 @@ use ringway_host::{CaptureDirection, CaptureRecord};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::describe::comment;
+use super::places::Interface;
 use crate::control::CaptureQuestion;
 
 /// `epb_flags`: as the switch sees it, from a guest is inbound.
@@ -29,8 +30,8 @@ const QUEUE_OPTION: u16 = 6;
 /// `if_filter` in words.
 const FILTER_IN_WORDS: u8 = 0;
 
-/// Bytes of the last block, at most.
-pub const LAST_LEN_MAX: u64 = 64;
+/// Bytes of the last block of one port, at most.
+const LAST_LEN_MAX: u64 = 64;
 
 /// Two clocks that differ by as much more or less than before were set, or slept.
 const STEP_MIN: Duration = Duration::from_millis(10);
@@ -42,34 +43,28 @@ pub struct Blocks {
     ends: Vec<usize>,
     /// What the monotonic clock is behind that of the calendar.
     since_1970: Duration,
+    /// Packets of each interface.
+    packets: Vec<u64>,
 }
 
 impl Blocks {
-    /// A file's first blocks: who writes it, and which port it is of.
+    /// A file's first blocks: who writes it, and which ports it is of.
     ///
     /// # Errors
     /// The clock cannot be read, or text has no form in a file.
-    pub fn new(question: &CaptureQuestion, description: &str) -> anyhow::Result<Self> {
+    pub fn new(question: &CaptureQuestion, interfaces: &[Interface]) -> anyhow::Result<Self> {
         let program = concat!("ringway ", env!("CARGO_PKG_VERSION"));
         let section = SectionHeaderBlock {
             options: vec![SectionHeaderOption::UserApplication(program.into())],
             ..SectionHeaderBlock::default()
         };
         let mut writer = PcapNgWriter::with_section_header(Vec::new(), section)?;
-        let mut options = vec![
-            InterfaceDescriptionOption::IfName(question.name.as_str().into()),
-            InterfaceDescriptionOption::IfDescription(description.into()),
-            InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
-        ];
-        if let Some(filter) = question.filter.as_ref().filter(|filter| !filter.is_empty()) {
-            let text = [&[FILTER_IN_WORDS], filter.as_bytes()].concat();
-            options.push(InterfaceDescriptionOption::IfFilter(text.into()));
+        for interface in interfaces {
+            writer.write_pcapng_block(described(question, interface))?;
         }
-        let linktype = DataLink::ETHERNET;
-        let snaplen = question.snap.unwrap_or(0);
-        writer.write_pcapng_block(InterfaceDescriptionBlock { linktype, snaplen, options })?;
         let ends = vec![writer.get_ref().len()];
-        Ok(Self { writer, ends, since_1970: Look::now()?.since_1970 })
+        let packets = vec![0; interfaces.len()];
+        Ok(Self { writer, ends, since_1970: Look::now()?.since_1970, packets })
     }
 
     /// To be called now and then: the calendar's clock may be set, and the other one may sleep.
@@ -81,11 +76,17 @@ impl Blocks {
         }
     }
 
-    /// Adds a packet, unless everything that waits would then have more than `bytes_max`.
+    /// Bytes of the last blocks, at most.
+    pub fn last_len_max(&self) -> u64 {
+        LAST_LEN_MAX * self.packets.len() as u64
+    }
+
+    /// Adds a packet of an interface, unless everything that waits would then have more than
+    /// `bytes_max`.
     pub fn packet(
         &mut self,
-        record: &CaptureRecord,
-        bytes: Vec<u8>,
+        (record, bytes): (&CaptureRecord, &[u8]),
+        interface: usize,
         bytes_max: Option<u64>,
     ) -> bool {
         let direction = match record.direction {
@@ -94,10 +95,10 @@ impl Blocks {
         };
         let queue = u32::from(record.pair).to_ne_bytes();
         let block = EnhancedPacketBlock {
-            interface_id: 0,
+            interface_id: u32::try_from(interface).unwrap_or(0),
             timestamp: self.since_1970 + Duration::from_nanos(record.time_ns),
             original_len: record.packet_len,
-            data: Cow::Owned(bytes),
+            data: Cow::Borrowed(bytes),
             options: vec![
                 EnhancedPacketOption::Flags(direction),
                 EnhancedPacketOption::Common(CommonOption::Unknown(UnknownOption::new(
@@ -116,22 +117,28 @@ impl Blocks {
             return false;
         }
         self.ends.push(len);
+        if let Some(packets) = self.packets.get_mut(interface) {
+            *packets += 1;
+        }
         true
     }
 
-    /// The last block: how many packets there were, and how many were lost.
+    /// The last blocks: how many packets there were of each port, and how many were lost. Of
+    /// several ports it is not known whose those were: they are the first one's.
     ///
     /// # Errors
     /// The clock cannot be read.
-    pub fn finish(&mut self, packets: u64, lost: u64) -> anyhow::Result<()> {
+    pub fn finish(&mut self, mut lost: u64) -> anyhow::Result<()> {
         let now = Duration::try_from(clock_gettime(ClockId::Realtime)).context("the clock")?;
-        let options = vec![
-            InterfaceStatisticsOption::IsbIfRecv(packets.saturating_add(lost)),
-            InterfaceStatisticsOption::IsbIfDrop(lost),
-        ];
-        let block = InterfaceStatisticsBlock { interface_id: 0, timestamp: now, options };
-        self.writer.write_pcapng_block(block)?;
-        self.ends.push(self.writer.get_ref().len());
+        for (interface_id, packets) in (0..).zip(&self.packets) {
+            let options = vec![
+                InterfaceStatisticsOption::IsbIfRecv(packets.saturating_add(lost)),
+                InterfaceStatisticsOption::IsbIfDrop(std::mem::take(&mut lost)),
+            ];
+            let block = InterfaceStatisticsBlock { interface_id, timestamp: now, options };
+            self.writer.write_pcapng_block(block)?;
+            self.ends.push(self.writer.get_ref().len());
+        }
         Ok(())
     }
 
@@ -139,6 +146,23 @@ impl Blocks {
     pub fn take(&mut self) -> (Vec<u8>, Vec<usize>) {
         (std::mem::take(self.writer.get_mut()), std::mem::take(&mut self.ends))
     }
+}
+
+fn described<'a>(
+    question: &CaptureQuestion,
+    (name, description): &'a Interface,
+) -> InterfaceDescriptionBlock<'a> {
+    let mut options = vec![
+        InterfaceDescriptionOption::IfName(name.into()),
+        InterfaceDescriptionOption::IfDescription(description.into()),
+        InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
+    ];
+    if let Some(filter) = question.filter.as_ref().filter(|filter| !filter.is_empty()) {
+        let text = [&[FILTER_IN_WORDS], filter.as_bytes()].concat();
+        options.push(InterfaceDescriptionOption::IfFilter(text.into()));
+    }
+    let snaplen = question.snap.unwrap_or(0);
+    InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen, options }
 }
 
 /// A look that takes a moment moves no packet before the one in front of it.
@@ -171,7 +195,8 @@ mod tests {
         for (now, wanted) in [(5000, 5000), (5003, 5000), (4998, 5000), (5100, 5100), (900, 900)] {
             assert_eq!(moved(at(5000), at(now)), at(wanted));
         }
-        let mut blocks = Blocks::new(&CaptureQuestion::default(), "").expect("a file");
+        let mut blocks =
+            Blocks::new(&CaptureQuestion::default(), &[("a".into(), "".into())]).expect("a file");
         blocks.since_1970 = Duration::ZERO;
         blocks.follow_clock();
         assert!(blocks.since_1970 > Duration::from_secs(1_000_000_000), "it was set");
@@ -179,9 +204,11 @@ mod tests {
 
     #[test]
     fn the_last_block_has_the_length_that_is_kept_for_it() {
-        let mut blocks = Blocks::new(&CaptureQuestion::default(), "").expect("a file");
+        let mut blocks =
+            Blocks::new(&CaptureQuestion::default(), &[("a".into(), "".into())]).expect("a file");
         blocks.take();
-        blocks.finish(u64::MAX, u64::MAX).expect("a block");
-        assert!(blocks.take().0.len() as u64 <= LAST_LEN_MAX);
+        blocks.packets = vec![u64::MAX];
+        blocks.finish(u64::MAX).expect("a block");
+        assert!(blocks.take().0.len() as u64 <= blocks.last_len_max());
     }
 }
