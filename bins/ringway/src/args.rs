@@ -21,7 +21,8 @@ pub use back_end::BackEndArgs;
 pub use demo::{DemoArgs, KeepArgs};
 pub use forward::ForwardCommand;
 pub use questions::{
-    AttachArgs, CaptureArgs, Dropped, FdbArgs, LogArgs, MetricsArgs, ReloadArgs, SflowArgs, StatsArgs, StopArgs, Switch, TopArgs, TraceArgs, WhyArgs,
+    AttachArgs, CaptureArgs, Dropped, FdbArgs, FlowsArgs, LogArgs, MetricsArgs, ReloadArgs,
+    SflowArgs, StatsArgs, StopArgs, Switch, TopArgs, TraceArgs, WhyArgs,
 };
 use questions::{FIELDS_HELP, FILTER_HELP};
 
@@ -64,6 +65,8 @@ pub enum Command {
     Fdb(FdbArgs),
     /// Say what holds a port or a flow back, with the figure that says so and what to do
     Why(WhyArgs),
+    /// List who talks how much through a port, from samples of its packets
+    Flows(FlowsArgs),
     /// Write the packets of ports to a file, as pcapng, or into a pipe
     #[command(after_long_help = FILTER_HELP)]
     Capture(CaptureArgs),
@@ -302,6 +305,7 @@ impl Command {
             Self::Attach(args) => args.ask.json,
             Self::AttachHost(command) => command.is_json(),
             Self::Fdb(args) => args.ask.json,
+            Self::Flows(args) => args.ask.json,
             Self::Why(args) => args.ask.json,
             Self::Reload(args) => args.ask.json,
             Self::Log(args) => args.ask.json,

@@ -23,6 +23,7 @@ mod data_plane;
 mod demo;
 mod doctor;
 mod fdb;
+mod flows;
 mod forward_command;
 mod front_end;
 mod generated;
@@ -116,6 +117,7 @@ fn main() -> ExitCode {
         Command::Stop(args) => Ok(change_command::stop(&args)),
         Command::Log(args) => Ok(change_command::log(&args)),
         Command::Fdb(args) => Ok(fdb::fdb(&args)),
+        Command::Flows(args) => Ok(flows::flows(&args)),
         Command::Upgrade(args) => Ok(upgrade::upgrade(&args)),
         Command::TakeOver { record: None } => Ok(check_record()),
         Command::TakeOver { record: Some(record) } => {

@@ -444,6 +444,40 @@ fn wireshark_is_told_the_ports_and_gets_their_packets() {
     assert_eq!(packets.into_iter().map(|it| it.bytes).collect::<Vec<_>>(), [there]);
 }
 
+/// Who talks how much.
+#[test]
+fn flows_of_a_port_are_listed_the_largest_first() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ringway, mut a, mut b) = two_guests(directory.path(), &[]);
+    let arguments = ["flows", "a", "--time", "2", "--sample", "1", "--most", "2", "--json"];
+    let told = std::thread::scope(|scope| {
+        let told = scope.spawn(|| ringway.told(&arguments));
+        while !told.is_finished() {
+            let (small, large) = (frame(&a, &b, 1, 100), frame(&a, &b, 2, 1400));
+            let back = frame(&b, &a, 3, 60);
+            for packet in [&small, &large] {
+                let _: Sent = a.send(packet).expect("connected");
+            }
+            let _: Sent = b.send(&back).expect("connected");
+            a.flush();
+            b.flush();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        told.join().expect("it ends")
+    });
+    let reply: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    let flows = reply["flows"].as_array().expect("a list");
+    assert_eq!(flows.len(), 2, "{told}");
+    let of = |at: usize, key: &str| flows[at][key].clone();
+    assert_eq!((of(0, "from"), of(0, "to")), ("10.0.0.1:4098".into(), "10.0.0.2:53".into()));
+    assert_eq!((of(0, "protocol"), of(0, "direction")), ("udp".into(), "from_guest".into()));
+    assert_eq!(of(1, "from"), "10.0.0.1:4097");
+    let packets = of(0, "packets").as_u64().expect("a number");
+    assert!(packets > 0 && of(0, "bytes") == packets * 1400, "{told}");
+    let text = ringway.told(&["flows", "a", "--time", "0.1"]);
+    assert!(text.starts_with("a: ") && text.contains("one packet in 100 on average"), "{text}");
+}
+
 fn interfaces(file: &Path) -> (Vec<String>, Vec<u32>) {
     let mut reader = PcapNgReader::new(File::open(file).expect("a file")).expect("pcapng");
     let (mut names, mut packets) = (Vec::new(), Vec::new());

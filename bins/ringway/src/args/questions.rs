@@ -105,6 +105,26 @@ impl SflowArgs {
     }
 }
 
+/// `ringway flows`
+#[derive(Debug, Args)]
+pub struct FlowsArgs {
+    /// The port's name
+    pub port: String,
+    /// Look for so many seconds, such as 0.5
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub time: Duration,
+    /// One packet in so many is looked at, on average
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub sample: u32,
+    /// Only so many flows, the largest
+    #[arg(long, value_name = "FLOWS", default_value_t = 20)]
+    pub most: usize,
+    /// The ringway that is asked, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
 /// `ringway fdb`
 #[derive(Debug, Args)]
 pub struct FdbArgs {
@@ -251,6 +271,46 @@ pub struct CaptureArgs {
     control: Option<PathBuf>,
 }
 
+/// Which dropped packets are meant; `None`: all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropped(pub Option<DropReason>);
+
+fn drop_reason(text: &str) -> Result<Dropped, String> {
+    let found = DropReason::ALL.into_iter().find(|reason| reason.name() == text);
+    match (text, found) {
+        ("any", _) => Ok(Dropped(None)),
+        (_, Some(reason)) => Ok(Dropped(Some(reason))),
+        _ => {
+            let names = DropReason::ALL.map(DropReason::name).join(" ");
+            Err(format!("write one of {names}, or leave it out for all"))
+        }
+    }
+}
+
+/// `1500`, `100k`, `100M`, `1G`.
+fn bytes(text: &str) -> Result<u64, &'static str> {
+    let digits = text.trim_end_matches(['k', 'M', 'G']);
+    let factor = match &text[digits.len()..] {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => 0,
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    number.filter(|number| *number > 0).ok_or("write a number of bytes, such as 100k, 100M or 1G")
+}
+
+fn bytes_of_file(text: &str) -> Result<u64, &'static str> {
+    let least = "a file of a ring has at least 100k bytes: the longest packet has 65,550";
+    bytes(text).and_then(|bytes| if bytes < 100_000 { Err(least) } else { Ok(bytes) })
+}
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let time = text.parse().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
+    time.filter(|time| !time.is_zero()).ok_or("write a number of seconds, such as 0.5")
+}
+
 fn direction(text: &str) -> Result<Direction, String> {
     match text {
         "to-guest" => Ok(Direction::ToGuest),
@@ -295,46 +355,6 @@ pub struct AttachArgs {
     #[arg(long, value_name = "VERSION")]
     pub qemu_version: Option<QemuVersion>,
     /// The ringway that is asked, and how to print.
-/// Which dropped packets are meant; `None`: all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dropped(pub Option<DropReason>);
-
-fn drop_reason(text: &str) -> Result<Dropped, String> {
-    let found = DropReason::ALL.into_iter().find(|reason| reason.name() == text);
-    match (text, found) {
-        ("any", _) => Ok(Dropped(None)),
-        (_, Some(reason)) => Ok(Dropped(Some(reason))),
-        _ => {
-            let names = DropReason::ALL.map(DropReason::name).join(" ");
-            Err(format!("write one of {names}, or leave it out for all"))
-        }
-    }
-}
-
-/// `1500`, `100k`, `100M`, `1G`.
-fn bytes(text: &str) -> Result<u64, &'static str> {
-    let digits = text.trim_end_matches(['k', 'M', 'G']);
-    let factor = match &text[digits.len()..] {
-        "" => 1,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        _ => 0,
-    };
-    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    number.filter(|number| *number > 0).ok_or("write a number of bytes, such as 100k, 100M or 1G")
-}
-
-fn bytes_of_file(text: &str) -> Result<u64, &'static str> {
-    let least = "a file of a ring has at least 100k bytes: the longest packet has 65,550";
-    bytes(text).and_then(|bytes| if bytes < 100_000 { Err(least) } else { Ok(bytes) })
-}
-
-fn seconds(text: &str) -> Result<Duration, &'static str> {
-    let time = text.parse().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
-    time.filter(|time| !time.is_zero()).ok_or("write a number of seconds, such as 0.5")
-}
-
     #[command(flatten)]
     pub ask: AskArgs,
 }
