@@ -21,8 +21,8 @@ pub use back_end::BackEndArgs;
 pub use demo::{DemoArgs, KeepArgs};
 pub use forward::ForwardCommand;
 pub use questions::{
-    AttachArgs, CaptureArgs, Dropped, FdbArgs, FlowsArgs, LogArgs, MetricsArgs, ReloadArgs,
-    SflowArgs, StatsArgs, StopArgs, Switch, TopArgs, TraceArgs, WhyArgs,
+    AttachArgs, CaptureArgs, Dropped, FdbAction, FdbArgs, FlowsArgs, LogArgs, MetricsArgs,
+    ReloadArgs, SflowArgs, StatsArgs, StopArgs, Switch, TopArgs, TraceArgs, WhyArgs,
 };
 use questions::{FIELDS_HELP, FILTER_HELP};
 

@@ -1,22 +1,40 @@
-//! `ringway fdb`: which addresses a running ringway knows, page by page.
+//! `ringway fdb`: which addresses a running ringway knows, page by page, and forgetting them.
 
 use std::path::Path;
 
 use anyhow::bail;
 
-use crate::args::FdbArgs;
+use crate::args::{FdbAction, FdbArgs};
 use crate::control::client::ask;
-use crate::control::{FdbEntry, FdbQuestion, FdbReply, Request};
-use crate::{layout, outcome};
+use crate::control::{FdbEntry, FdbFlushQuestion, FdbFlushReply, FdbQuestion, FdbReply, Request};
+use crate::{layout, outcome, units};
 
 /// More pages than any table has: a ringway that always has another one is none.
 const PAGES_MAX: usize = 1024;
 
-/// Prints the addresses, by port.
+/// Prints the addresses, by port, or has them forgotten.
 ///
 /// # Errors
 /// No ringway answers, or it refuses.
 pub fn fdb(args: &FdbArgs) -> anyhow::Result<()> {
+    match &args.action {
+        Some(FdbAction::Flush) => flush(args),
+        None => show(args),
+    }
+}
+
+fn flush(args: &FdbArgs) -> anyhow::Result<()> {
+    let question = FdbFlushQuestion { name: args.port.clone(), vlan: args.vlan };
+    let request = Request::FdbFlush(question);
+    let reply: FdbFlushReply = ask(&args.ask.control_or_default(), &request)?;
+    let text = match args.ask.json {
+        true => serde_json::to_string(&reply)? + "\n",
+        false => format!("{} addresses forgotten\n", units::count(reply.flushed as u64)),
+    };
+    outcome::print(&text)
+}
+
+fn show(args: &FdbArgs) -> anyhow::Result<()> {
     let reply = all(&args.ask.control_or_default(), args.port.as_deref(), args.vlan)?;
     let text = match args.ask.json {
         true => serde_json::to_string(&reply)? + "\n",

@@ -16,8 +16,16 @@ use crate::identity::Identity;
 use crate::resolvers;
 
 /// The settings that a data plane goes by, beside the number of its workers.
-const PLANE: [&str; 7] =
-    ["pin", "poll", "poll_budget", "tap_writes", "tap_reads", "snoop_multicast", "sandbox"];
+const PLANE: [&str; 8] = [
+    "pin",
+    "poll",
+    "poll_budget",
+    "tap_writes",
+    "tap_reads",
+    "snoop_multicast",
+    "fdb_age",
+    "sandbox",
+];
 
 /// No key of the file: some port is a router.
 const ROUTERS: &str = "routers";
@@ -31,6 +39,7 @@ pub struct PlaneSettings {
     pub tap_writes: TapCalls,
     pub tap_reads: TapCalls,
     pub snoop_multicast: bool,
+    pub fdb_age_s: u16,
     pub sandbox: bool,
     /// Whether it may open sockets for the guests of routers.
     pub routers: bool,
@@ -110,6 +119,7 @@ pub fn read_settings(text: Bytes<SETTINGS_LEN_MAX>) -> Option<PlaneSettings> {
         tap_writes: settings.tap_writes,
         tap_reads: settings.tap_reads,
         snoop_multicast: settings.snoop_multicast,
+        fdb_age_s: settings.fdb_age,
         sandbox: settings.sandbox,
         routers,
     })

@@ -7,8 +7,8 @@
 
 use crate::{PORTS_MAX, PortId};
 
-/// An address that was not seen for so long is forgotten, in milliseconds: five minutes, as
-/// usual for bridges. It may happen up to 1.1 seconds later, never earlier.
+/// An address that was not seen for so long is forgotten, in milliseconds, if nothing else is said:
+/// five minutes, as usual for bridges. It may happen up to 1.1 seconds later, never earlier.
 pub const AGE_MAX_MS: u64 = 300_000;
 
 /// Moves of one address within about a second that are followed; further ones are not.
@@ -16,10 +16,6 @@ pub const FLAPS_MAX: u8 = 7;
 
 /// Ages are kept in ticks of 1024 ms: a shift instead of a division for each packet.
 const TICK_SHIFT: u32 = 10;
-/// The first age in ticks that is too old: both ends of an age are rounded down, so a difference
-/// of one tick more than the maximum may still be young enough.
-const AGE_MAX_TICKS: u32 = 294;
-
 const SEEN_BITS: u32 = 26;
 const PORT_SHIFT: u32 = SEEN_BITS;
 const FIXED: u64 = 1 << 34;
@@ -28,7 +24,6 @@ const FLAPS_MASK: u64 = 0xf;
 /// The tag is made of the lowest bits of the hash: its highest bits choose the bucket.
 const TAG_SHIFT: u32 = 40;
 
-const _: () = assert!(AGE_MAX_TICKS as u64 == (AGE_MAX_MS >> TICK_SHIFT) + 2);
 const _: () = assert!(PORTS_MAX <= 1 << 8);
 
 /// A time in units of 1024 ms, modulo 2^26 (two years).
@@ -40,6 +35,13 @@ impl Tick {
     #[expect(clippy::cast_possible_truncation, reason = "times are kept modulo 2^26")]
     pub fn of_ms(now_ms: u64) -> Self {
         Self((now_ms >> TICK_SHIFT) as u32 & ((1 << SEEN_BITS) - 1))
+    }
+
+    /// The first age in ticks that is too old: both ends of an age are rounded down, so a
+    /// difference of one tick more than the maximum may still be young enough.
+    pub fn count_of_age(age_max_ms: u64) -> u32 {
+        // Half of all times is ahead.
+        Self::of_ms(age_max_ms.min(1 << (SEEN_BITS + TICK_SHIFT - 2))).0 + 2
     }
 }
 
@@ -106,12 +108,12 @@ impl Value {
         self.seen() == now && self.flaps() >= u64::from(FLAPS_MAX)
     }
 
-    /// Within the maximum age. Another worker's clock may have been read a little later.
+    /// Younger than so many ticks. Another worker's clock may have been read a little later.
     #[inline]
-    pub fn is_fresh(self, now: Tick) -> bool {
+    pub fn is_fresh(self, now: Tick, age_max: u32) -> bool {
         let age = self.age(now);
         let is_ahead = age > 1 << (SEEN_BITS - 1);
-        age < AGE_MAX_TICKS || is_ahead || self.is_fixed()
+        age < age_max || is_ahead || self.is_fixed()
     }
 
     /// For how long it was not seen, in milliseconds.
@@ -151,10 +153,12 @@ mod tests {
     #[test]
     fn ages_survive_the_wrap_and_a_clock_a_little_behind() {
         let ms = |ticks: u64| Tick::of_ms(ticks << TICK_SHIFT);
-        let value = Value::learned(PORT, ms((1 << SEEN_BITS) - 1), 0);
-        assert!(value.is_fresh(ms((1 << SEEN_BITS) + 200)));
-        assert!(value.is_fresh(ms((1 << SEEN_BITS) - 3)));
-        assert!(!value.is_fresh(ms((1 << SEEN_BITS) + 400)));
+        let (value, max) =
+            (Value::learned(PORT, ms((1 << SEEN_BITS) - 1), 0), Tick::count_of_age(AGE_MAX_MS));
+        assert_eq!((max, Tick::count_of_age(u64::MAX)), (294, (1 << (SEEN_BITS - 2)) + 2));
+        assert!(value.is_fresh(ms((1 << SEEN_BITS) + 200), max));
+        assert!(value.is_fresh(ms((1 << SEEN_BITS) - 3), max));
+        assert!(!value.is_fresh(ms((1 << SEEN_BITS) + 400), max));
     }
 
     #[test]

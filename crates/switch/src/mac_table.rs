@@ -24,7 +24,7 @@ mod list;
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 
 use ringway_net::MacAddress;
 
@@ -35,7 +35,7 @@ pub use list::{AddressPage, KnownAddress};
 
 use crate::copy::Copied;
 use crate::entry::{Tick, Value};
-use crate::{PORTS_MAX, PortId, VlanId};
+use crate::{AGE_MAX_MS, PORTS_MAX, PortId, VlanId};
 
 /// Addresses that all ports together may own.
 pub const MACS_MAX: usize = 4096;
@@ -107,6 +107,8 @@ impl Place {
 pub(crate) struct MacTable {
     buckets: Box<[Bucket]>,
     seed: [u64; 2],
+    /// Ticks from which on an entry is too old.
+    age_max: AtomicU32,
     /// Only for those who change the table.
     ownership: Ownership,
     claims: Claims,
@@ -136,6 +138,7 @@ impl MacTable {
         Self {
             buckets: (0..BUCKETS).map(|_| Bucket::new()).collect(),
             seed: [mix(seed), mix(mix(seed)) | 1],
+            age_max: AtomicU32::new(Tick::count_of_age(AGE_MAX_MS)),
             ownership: Ownership {
                 share: AtomicU16::new(share(1)),
                 is_changing: AtomicBool::new(false),
@@ -185,7 +188,17 @@ impl MacTable {
     pub fn port_of(&self, vlan: VlanId, address: MacAddress, now: Tick) -> Option<PortId> {
         let place = self.place(vlan, address);
         let (_, value) = self.find(place)?;
-        value.is_fresh(now).then(|| value.port())
+        self.is_fresh(value, now).then(|| value.port())
+    }
+
+    #[inline]
+    fn is_fresh(&self, value: Value, now: Tick) -> bool {
+        value.is_fresh(now, self.age_max.load(Relaxed))
+    }
+
+    /// Stations that were not seen for so long are not known any more.
+    pub fn set_age_max(&self, age_max_ms: u64) {
+        self.age_max.store(Tick::count_of_age(age_max_ms), Relaxed);
     }
 
     /// Notes that `address` is on `port`.
@@ -257,7 +270,7 @@ impl MacTable {
         if old.is_fixed() {
             return Learned::Fixed;
         }
-        if !old.is_fresh(now) {
+        if !self.is_fresh(old, now) {
             change.remove(place.bucket, at);
             return change.insert(port, place, now);
         }
@@ -346,6 +359,7 @@ impl Copied for MacTable {
         Self {
             buckets: self.buckets.copied(),
             seed: self.seed,
+            age_max: self.age_max.copied(),
             ownership: self.ownership.copied(),
             claims: self.claims.copied(),
         }
@@ -379,7 +393,6 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::AGE_MAX_MS;
 
     const OWNER: PortId = PortId(0);
     const OTHER: PortId = PortId(1);

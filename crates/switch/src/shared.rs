@@ -86,6 +86,18 @@ impl Shared {
         }
     }
 
+    /// Stations that were not heard for so long are forgotten; [`AGE_MAX_MS`](crate::AGE_MAX_MS) if
+    /// nothing else is said.
+    pub fn set_age_max(&self, age_max_ms: u64) {
+        self.macs.set_age_max(age_max_ms);
+    }
+
+    /// Forgets stations that were learned, behind one port or in one VLAN or all; how many there
+    /// were. What is configured stays. Not for the data path.
+    pub fn flush(&self, port: Option<PortId>, vlan: Option<VlanId>) -> usize {
+        self.macs.flush(port, vlan)
+    }
+
     /// All that is known of multicast groups at that time of the switches' clock, as notes for a
     /// table that comes after this one. Not for the data path.
     pub fn group_notes(&self, now_ms: u64) -> Vec<GroupNote> {
@@ -135,6 +147,39 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::AGE_MAX_MS;
+
+    #[test]
+    fn stations_are_forgotten_when_it_was_said() {
+        let (shared, station) = (Shared::new(3), MacAddress::local(1));
+        shared.remember(PortId(1), None, station, 10_000);
+        let is_known = |now_ms| !shared.addresses(0, 1, now_ms, |_| true).addresses.is_empty();
+        assert!(is_known(10_000 + AGE_MAX_MS) && !is_known(13_000 + AGE_MAX_MS));
+        shared.set_age_max(20_000);
+        assert!(is_known(30_000) && !is_known(33_000));
+        assert!(!shared.copy().addresses(0, 1, 33_000, |_| true).addresses.iter().any(|_| true));
+        shared.set_age_max(u64::MAX);
+        assert!(is_known(10_000_000));
+    }
+
+    #[test]
+    fn a_flush_forgets_stations_of_a_port_and_of_a_vlan_and_leaves_the_others() {
+        let shared = Shared::new(3);
+        let (ports, vlan) = ([1, 2].map(PortId), VlanId::new(7));
+        for (number, (port, vlan)) in
+            (1..).zip([(ports[0], None), (ports[0], vlan), (ports[1], vlan), (ports[1], None)])
+        {
+            shared.remember(port, vlan, MacAddress::local(number), 1000);
+        }
+        let known = || shared.addresses(0, 10, 1000, |_| true).addresses.len();
+        assert_eq!((shared.flush(Some(ports[0]), vlan), known()), (1, 3));
+        assert_eq!((shared.flush(None, vlan), known()), (1, 2));
+        assert_eq!((shared.flush(Some(ports[0]), None), known()), (1, 1));
+        assert!(shared.take_change());
+        assert_eq!((shared.flush(None, None), known(), shared.flush(None, None)), (1, 0, 0));
+        assert!(shared.take_change() && !shared.take_change());
+        shared.remember(ports[0], None, MacAddress::local(1), 1000);
+        assert_eq!(known(), 1, "it can be learned again");
+    }
 
     #[test]
     fn what_was_heard_before_is_known_and_changes_are_told_once() {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ringway_net::DropReason;
 
 use super::AskArgs;
@@ -128,6 +128,8 @@ pub struct FlowsArgs {
 /// `ringway fdb`
 #[derive(Debug, Args)]
 pub struct FdbArgs {
+    /// Forget what was learned, in place of showing it: it is learned again from the next packets
+    pub action: Option<FdbAction>,
     /// Only those behind this port
     #[arg(long, value_name = "NAME")]
     pub port: Option<String>,
@@ -137,6 +139,13 @@ pub struct FdbArgs {
     /// The ringway that is asked, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,
+}
+
+/// What can be done with addresses beside showing them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FdbAction {
+    /// They are forgotten.
+    Flush,
 }
 
 /// `ringway why`

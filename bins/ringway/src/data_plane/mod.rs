@@ -214,6 +214,7 @@ impl DataPlane {
         match Self::parts(&channel, settings) {
             Ok((torn, poller, worker)) => {
                 worker.snoop_multicast(settings.snoop_multicast);
+                worker.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
                 Ok(Self {
                     ports: BTreeMap::new(),
                     links: BTreeMap::new(),

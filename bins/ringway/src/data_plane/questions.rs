@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::{DataPlane, Port};
 use crate::control::{
-    FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply, LogReply, PROTOCOL_VERSION, Request, refusal,
-    reply_line,
+    FDB_PAGE_MAX, FdbEntry, FdbFlushQuestion, FdbFlushReply, FdbQuestion, FdbReply, LogReply,
+    PROTOCOL_VERSION, Request, refusal, reply_line,
 };
 use crate::log;
 
@@ -21,12 +21,16 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 const NS_PER_MS: u64 = 1_000_000;
 const MS_PER_S: u64 = 1000;
 
+/// A port and a VLAN, where one is meant.
+type Place = (Option<PortId>, Option<VlanId>);
+
 impl DataPlane {
     /// The answer to a line, without the newline.
     pub(super) fn answer(&mut self, line: &[u8], fds: Vec<OwnedFd>) -> String {
         match Request::parse(&String::from_utf8_lossy(line)) {
             Ok(Request::Stats | Request::PortList) => reply_line(&self.stats()),
             Ok(Request::Fdb(question)) => reply_or_refusal(self.addresses(&question)),
+            Ok(Request::FdbFlush(question)) => reply_or_refusal(self.flush(&question)),
             Ok(Request::PortShow(question)) => reply_or_refusal(self.show(&question)),
             Ok(Request::Log(question)) => reply_or_refusal(set_level(&question.level)),
             Ok(Request::Trace(question)) => reply_or_refusal(self.trace(&question)),
@@ -43,9 +47,7 @@ impl DataPlane {
     }
 
     fn addresses(&self, question: &FdbQuestion) -> anyhow::Result<FdbReply> {
-        let port = question.name.as_deref().map(|name| self.port_called(name)).transpose()?;
-        let vlan = question.vlan.map(|vlan| VlanId::new(vlan).context("there is no such VLAN"));
-        let vlan = vlan.transpose()?;
+        let (port, vlan) = self.place((question.name.as_deref(), question.vlan))?;
         let now_ms = ringway_host::now().0 / NS_PER_MS;
         let wanted = |known: &KnownAddress| {
             port.is_none_or(|port| known.port == port)
@@ -59,6 +61,20 @@ impl DataPlane {
             addresses: page.addresses.iter().map(|known| self.entry(known)).collect(),
             next: page.next,
         })
+    }
+
+    /// The next data plane is to know of it, too.
+    fn flush(&mut self, question: &FdbFlushQuestion) -> anyhow::Result<FdbFlushReply> {
+        let (port, vlan) = self.place((question.name.as_deref(), question.vlan))?;
+        let flushed = self.worker.shared().flush(port, vlan);
+        self.notes.is_changed();
+        Ok(FdbFlushReply { version: PROTOCOL_VERSION, ok: true, flushed })
+    }
+
+    fn place(&self, (name, vlan): (Option<&str>, Option<u16>)) -> anyhow::Result<Place> {
+        let port = name.map(|name| self.port_called(name)).transpose()?;
+        let vlan = vlan.map(|vlan| VlanId::new(vlan).context("there is no such VLAN"));
+        Ok((port, vlan.transpose()?))
     }
 
     fn entry(&self, known: &KnownAddress) -> FdbEntry {

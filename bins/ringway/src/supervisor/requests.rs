@@ -78,6 +78,10 @@ impl Supervisor {
                 let known = question.name.as_deref().map(|name| self.known(name)).transpose();
                 known.map(|_| self.ask(client, About::Line(line.to_owned())))
             }
+            Ok(Request::FdbFlush(question)) => {
+                let known = question.name.as_deref().map(|name| self.known(name)).transpose();
+                known.map(|_| self.ask(client, About::Line(line.to_owned())))
+            }
             Ok(Request::PortShow(question)) => {
                 let guest = question.guest.as_deref().map(|name| self.known(name)).transpose();
                 let known = self.known(&question.name).and(guest);

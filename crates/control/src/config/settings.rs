@@ -15,6 +15,9 @@ use super::values::{parse_percent, parse_poll, parse_switch, parse_tap_calls};
 /// Permissions of the control socket's file if nothing else is said: its owner's.
 pub const CONTROL_MODE: u32 = 0o600;
 
+/// Seconds after which stations are forgotten if nothing else is said, as usual for bridges.
+const FDB_AGE_S: u16 = 300;
+
 /// Most workers; each two of them have rings between them.
 const WORKERS_MAX: u16 = 32;
 
@@ -29,6 +32,8 @@ pub struct Settings {
     pub control_group: Option<Account>,
     /// Whether multicast goes only where it was asked for.
     pub snoop_multicast: bool,
+    /// Seconds after which a station that was not heard is forgotten.
+    pub fdb_age: u16,
     /// How many workers carry packets; `None`: as many as ports have queue pairs and the machine
     /// has processors.
     pub workers: Option<u16>,
@@ -66,6 +71,7 @@ enum Field {
     ControlMode,
     ControlGroup,
     SnoopMulticast,
+    FdbAge,
     Workers,
     Pin,
     Poll,
@@ -106,6 +112,14 @@ pub const SETTINGS: &[Setting] = &[
         default: "off",
         about: "packets to a multicast group go only to ports that asked for it (IGMP and MLD)",
         field: Field::SnoopMulticast,
+    },
+    Setting {
+        key: "fdb_age",
+        value: "seconds",
+        default: "300",
+        about: "a station that was not heard for so long is not known any more: what is for it \
+                goes to all",
+        field: Field::FdbAge,
     },
     Setting {
         key: "workers",
@@ -186,6 +200,7 @@ impl Settings {
             control_mode: CONTROL_MODE,
             control_group: None,
             snoop_multicast: false,
+            fdb_age: FDB_AGE_S,
             workers: Some(1),
             pins: Vec::new(),
             poll: PollOptions::default(),
@@ -231,6 +246,7 @@ impl Settings {
             Field::Sandbox => self.sandbox = parse_switch(origin, key, value)?,
             Field::NoPorts => self.no_ports = parse_switch(origin, key, value)?,
             Field::SnoopMulticast => self.snoop_multicast = parse_switch(origin, key, value)?,
+            Field::FdbAge => self.fdb_age = parse_count(origin, key, value, u16::MAX)?,
         }
         Ok(())
     }
@@ -244,6 +260,8 @@ impl Settings {
             Field::ControlMode => self.control_mode == CONTROL_MODE,
             Field::ControlGroup => self.control_group.is_none(),
             Field::Pin => self.pins.is_empty(),
+            // An older data plane does not know it.
+            Field::FdbAge => self.fdb_age == FDB_AGE_S,
             _ => false,
         };
         let all = SETTINGS.iter().filter(|setting| !is_default(setting));
@@ -283,6 +301,7 @@ impl Setting {
                 settings.control_group.as_ref().map_or("none".into(), |group| group.name.clone())
             }
             Field::SnoopMulticast => switch(settings.snoop_multicast),
+            Field::FdbAge => settings.fdb_age.to_string(),
             Field::Workers => settings.workers.map_or("auto".into(), |count| count.to_string()),
             Field::Pin => settings.pins.iter().map(u16::to_string).collect::<Vec<_>>().join(","),
             Field::Poll => settings.poll.mode.to_string(),
@@ -321,6 +340,7 @@ mod tests {
             ("control_mode", "0660"),
             ("control_group", "0"),
             ("snoop_multicast", "on"),
+            ("fdb_age", "60"),
             ("workers", "auto"),
             ("workers", "3"),
             ("pin", "0,2"),

@@ -47,3 +47,25 @@ pub struct FdbEntry {
     /// `locked`.
     pub kind: String,
 }
+
+/// What is to be forgotten.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FdbFlushQuestion {
+    /// Only what is behind the port of this name.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Only what is in this VLAN.
+    #[serde(default)]
+    pub vlan: Option<u16>,
+}
+
+/// The answer to that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FdbFlushReply {
+    /// [`PROTOCOL_VERSION`](super::PROTOCOL_VERSION) of the daemon.
+    pub version: u32,
+    /// Always `true`.
+    pub ok: bool,
+    /// So many addresses are not known any more.
+    pub flushed: usize,
+}

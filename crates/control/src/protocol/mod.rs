@@ -32,7 +32,7 @@ use crate::config::error::nearest;
 pub use capture::{CaptureQuestion, CaptureReply, Direction};
 pub use changes::{ConfigChange, LogQuestion, LogReply, ReloadReply};
 pub use client::request_stats;
-pub use fdb::{FDB_PAGE_MAX, FdbEntry, FdbQuestion, FdbReply};
+pub use fdb::{FDB_PAGE_MAX, FdbEntry, FdbFlushQuestion, FdbFlushReply, FdbQuestion, FdbReply};
 pub use router::{PortShowQuestion, PortShowReply, ShownFlow, ShownForward, ShownGuest};
 pub use stats::{
     DaemonStats, DataPlaneStats, DirectionStats, EffortStats, FrontEndStats, HistogramStats,
@@ -59,6 +59,7 @@ const COMMANDS: [&str; 13] = [
     "port_set",
     "port_show",
     "fdb",
+    "fdb_flush",
     "capture",
     "trace",
     "log",
@@ -94,6 +95,8 @@ pub enum Request {
     PortShow(PortShowQuestion),
     /// Which addresses are behind which ports?
     Fdb(FdbQuestion),
+    /// Learned addresses are forgotten.
+    FdbFlush(FdbFlushQuestion),
     /// Copies of packets of a port, from now on.
     Capture(CaptureQuestion),
     /// What would become of this packet?
@@ -157,6 +160,7 @@ impl Request {
             }
             "port_show" => question(line).map(Self::PortShow),
             "fdb" => question(line).map(Self::Fdb),
+            "fdb_flush" => question(line).map(Self::FdbFlush),
             "capture" => question(line).map(Self::Capture),
             "trace" => question(line).map(Self::Trace),
             "log" => question(line).map(Self::Log),
@@ -189,6 +193,7 @@ impl Request {
             }),
             Self::PortShow(question) => with_command("port_show", question),
             Self::Fdb(question) => with_command("fdb", question),
+            Self::FdbFlush(question) => with_command("fdb_flush", question),
             Self::Log(question) => with_command("log", question),
             Self::Reload => json!({ "version": version, "command": "reload" }),
             Self::Stop => json!({ "version": version, "command": "stop" }),
@@ -329,6 +334,7 @@ mod tests {
             Request::PortShow(PortShowQuestion { name: "a".into(), guest: Some("b".into()) }),
             Request::Fdb(FdbQuestion::default()),
             Request::Fdb(FdbQuestion { name: Some("a".into()), vlan: Some(7), after: 9 }),
+            Request::FdbFlush(FdbFlushQuestion { name: Some("a".into()), vlan: Some(7) }),
             Request::Capture(CaptureQuestion {
                 name: "a".into(),
                 direction: Some(Direction::ToGuest),

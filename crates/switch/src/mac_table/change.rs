@@ -1,10 +1,11 @@
 //! Changes of the table: entries come, move and go. One at a time; readers are never disturbed.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::{BUCKETS, FREE, Learned, MacTable, Place, SWEEP_BUCKETS_MAX, share};
+use super::{BUCKETS, FREE, Learned, MacTable, Place, SWEEP_BUCKETS_MAX, VLAN_BITS, share};
 use crate::entry::{Tick, Value};
-use crate::{PROBES_MAX, PortId};
+use crate::{PROBES_MAX, PortId, VlanId};
 
 /// The right to change the table.
 pub(super) struct Change<'a> {
@@ -15,6 +16,23 @@ impl Drop for Change<'_> {
     fn drop(&mut self) {
         // PAIRS WITH: mac_table.rs::try_change
         self.table.ownership.is_changing.store(false, Release);
+    }
+}
+
+impl MacTable {
+    /// Forgets what was learned, of one port or VLAN or of all; how many there were. Walks the
+    /// whole table.
+    pub fn flush(&self, port: Option<PortId>, vlan: Option<VlanId>) -> usize {
+        let (change, count) = (self.change(), Cell::new(0));
+        change.remove_keys(|key, value| {
+            let in_vlan = |vlan: VlanId| key & ((1 << VLAN_BITS) - 1) == u64::from(vlan.raw());
+            let is_it = !value.is_fixed()
+                && port.is_none_or(|port| value.port() == port)
+                && vlan.is_none_or(in_vlan);
+            count.set(count.get() + usize::from(is_it));
+            is_it
+        });
+        count.get()
     }
 }
 
@@ -100,7 +118,7 @@ impl Change<'_> {
         }
         let at = match now {
             Some(now) => self
-                .oldest_of(at_bucket, |value| !value.is_fresh(now))
+                .oldest_of(at_bucket, |value| !self.table.is_fresh(value, now))
                 .or_else(|| self.oldest_of(at_bucket, |value| value.port() == port)),
             None => self.oldest_of(at_bucket, |_| true),
         }?;

@@ -68,7 +68,7 @@ impl MacTable {
         let vlan = VlanId::new(key as u16);
         let place = self.place(vlan.unwrap_or(VlanId::NONE), address);
         // It may be replaced at this moment.
-        if !value.has_tag(place.tag) || !value.is_fresh(now) {
+        if !value.has_tag(place.tag) || !self.is_fresh(value, now) {
             return None;
         }
         let port = value.port();
