@@ -5,6 +5,7 @@ pub mod ends;
 mod flow;
 mod look;
 mod refusals;
+mod router;
 mod rules;
 mod unanswered;
 mod way;

@@ -51,7 +51,7 @@ pub const LINE_LEN_MAX: usize = 16 << 10;
 pub const REPLY_LEN_MAX: u64 = 16 << 20;
 
 /// What can be asked, in the order of the documentation.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "stats",
     "port_list",
     "port_add",
