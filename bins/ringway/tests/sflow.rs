@@ -124,8 +124,8 @@ fn a_collector_gets_packets_and_counters_whatever_comes_and_goes() {
     let directory = tempfile::tempdir().expect("a directory");
     let here = directory.path();
     // The third has failed.
-    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock", "--port", "f=vm:/none/f.sock"];
-    let ringway = Ringway::run(here, &ports);
+    let ports = ["a=vm:a.sock", "b=vm:b.sock", "f=vm:/none/f.sock"].map(|port| ["--port", port]);
+    let ringway = Ringway::run(here, &[&["--keep-going"], ports.as_flattened()].concat());
     let (mut a, _b) = (guest(here, "a"), guest(here, "b"));
     let mut collector = Collector::new();
     let child = collector.begin(&ringway, &["--rate", "1", "--every", "1"]);
