@@ -126,6 +126,41 @@ fn leases_names_and_forwards_outlive_data_planes_and_ringway() {
 }
 
 /// Only `range` takes leases away.
+/// Twenty times: whatever ends, a guest that is new gets an address that no other one has, and the
+/// others go on within the time that such an end may take.
+#[test]
+fn a_new_guest_gets_no_address_that_is_in_use_whatever_has_ended() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = free.local_addr().expect("an address");
+    drop(free);
+    let mut ringway = run(directory.path(), at);
+    let guest = |port, last| Guest::new(directory.path(), port, &options(last));
+    let (mut a, mut b) = (guest("a", 1), guest("b", 2));
+    let others = [a.address(), b.address()];
+    for round in 1..=20 {
+        // Until the supervisor knows of them; of deaths in a row the later ones wait.
+        std::thread::sleep(Duration::from_millis(500));
+        match round % 3 {
+            0 => kill_process(ringway.data_plane(), Signal::KILL).expect("it runs"),
+            1 => drop(ringway.told(&["upgrade"])),
+            _ => {
+                ringway.must_end_soon(LIMIT);
+                ringway = run(directory.path(), at);
+                let again = |port, last, address| {
+                    Guest::again(directory.path(), port, &options(last), address)
+                };
+                (a, b) = (again("a", 1, others[0]), again("b", 2, others[1]));
+            }
+        }
+        let new = guest("c", 2 + round);
+        assert!(!others.contains(&new.address()), "round {round}: {:?}", new.address());
+        ping(&mut a, round);
+        assert_eq!(address_of(&mut a, "b.internal"), others[1], "round {round}");
+        is_forwarded(&mut b, at);
+    }
+}
+
 #[test]
 fn a_change_of_host_or_mtu_takes_no_lease_away() {
     let directory = tempfile::tempdir().expect("a directory");
