@@ -17,6 +17,10 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 
+/// Tells a data plane how many packets its taps take at once: its supervisor has measured it, once
+/// for all data planes.
+pub const MEASURED: &str = "RINGWAY_TAP_CALLS_MEASURED";
+
 /// What the kernel may hold of messages that were not received yet, in bytes.
 const BUFFER_LEN: usize = 1024 * 1024;
 

@@ -62,7 +62,7 @@ pub use peers::WorkerPeers;
 pub use port::Carrier;
 pub use port::queue_mode::{QueueMode, QueueSnapshot};
 pub use port::waits::WaitCounts;
-pub use tap::calls::{reads_from, writes_from};
+pub use tap::calls::{believe_calls, calls_measured, reads_from, writes_from};
 pub use tap::ring::prepare_rings;
 pub use tap::watch::TapWatch;
 pub use tap::{Tap, TapError, TapOffloads, TapOptions};

@@ -28,7 +28,7 @@ use signal_hook::consts::SIGKILL;
 use super::descriptors::Kept;
 use super::order::Order;
 use super::record::PlaneRecord;
-use crate::channel::Channel;
+use crate::channel::{Channel, MEASURED};
 
 /// A program under which data planes run, with its arguments: for debuggers and profilers, with
 /// `--sandbox off`.
@@ -165,6 +165,7 @@ impl Plane {
         let child = command_of(program)
             .arg("data-plane")
             .envs(MEMORY)
+            .env(MEASURED, ringway_host::calls_measured())
             .envs(crate::log::environment())
             .stdin(Stdio::from(theirs))
             .stdout(nowhere()?)

@@ -2,7 +2,7 @@
 //! and from how many packets on that is faster.
 //!
 //! How many depends on what a system call costs here, so it is measured when it is first asked for,
-//! in a few milliseconds: a process that gives up system calls has to ask before that.
+//! in a few milliseconds: a process that gives up system calls has to ask before that, or be told.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,16 +25,36 @@ const ROUNDS: usize = 30;
 /// Length in bytes of a packet that is read: as long as nearly all short ones are at most.
 const MEASURED_LEN: usize = 1514;
 
+static WRITES: OnceLock<Option<usize>> = OnceLock::new();
+static READS: OnceLock<Option<usize>> = OnceLock::new();
+
 /// From how many packets on they are written at once, where the kernel has rings; `None`: never.
 pub fn writes_from(calls: TapCalls) -> Option<usize> {
-    static MEASURED: OnceLock<Option<usize>> = OnceLock::new();
-    fixed_or(calls, || *MEASURED.get_or_init(|| measure_writes().unwrap_or(None)))
+    fixed_or(calls, || *WRITES.get_or_init(|| measure_writes().unwrap_or(None)))
 }
 
 /// From how many packets on they are read at once, where the kernel has rings; `None`: never.
 pub fn reads_from(calls: TapCalls) -> Option<usize> {
-    static MEASURED: OnceLock<Option<usize>> = OnceLock::new();
-    fixed_or(calls, || *MEASURED.get_or_init(|| measure_reads().unwrap_or(None)))
+    fixed_or(calls, || *READS.get_or_init(|| measure_reads().unwrap_or(None)))
+}
+
+/// What was measured, for another process on this machine: `4 16`; 0: never.
+pub fn calls_measured() -> String {
+    let all = [writes_from(TapCalls::Auto), reads_from(TapCalls::Auto)];
+    all.map(|from| from.unwrap_or(0).to_string()).join(" ")
+}
+
+/// Takes that for its own, as far as it is right and nothing was measured before.
+pub fn believe_calls(measured: &str) {
+    let numbers = measured.split(' ').map(|number| number.parse().ok());
+    for (known, number) in [&WRITES, &READS].into_iter().zip(numbers) {
+        let from = match number {
+            Some(0) => Some(None),
+            Some(from) if SIZES.contains(&from) => Some(Some(from)),
+            _ => None,
+        };
+        from.into_iter().for_each(|from| _ = known.set(from));
+    }
 }
 
 fn fixed_or(calls: TapCalls, measured: impl FnOnce() -> Option<usize>) -> Option<usize> {
@@ -119,6 +139,18 @@ fn measure_reads() -> io::Result<Option<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_measured_is_believed_as_far_as_it_can_be() {
+        believe_calls("5");
+        believe_calls("");
+        believe_calls("x y z");
+        let told = calls_measured();
+        let numbers: Vec<usize> = told.split(' ').map(|it| it.parse().unwrap()).collect();
+        assert!(numbers.len() == 2 && numbers.iter().all(|it| *it == 0 || SIZES.contains(it)));
+        believe_calls("8 8");
+        assert_eq!(calls_measured(), told, "it has measured before");
+    }
 
     #[test]
     fn names_of_ways_are_read() {
