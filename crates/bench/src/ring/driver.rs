@@ -77,6 +77,8 @@ impl Places {
         let stride = (HEADER_LEN + len).next_multiple_of(LINE);
         let count = usize::from(count);
         let all = arena.carve(LINE + stride * count, LINE)?;
+        // A guest writes what it sends.
+        all.memory.zero();
         Ok(Some(Self { all, stride, packet_len: len, is_in_two, count, next: 0 }))
     }
 

@@ -17,8 +17,8 @@
 //! To read a packet in memory that was never touched makes pages in the guest's file, which the
 //! kernel counts against the limit of ringway's group, for all guests. So after [`FIRST_TOUCHES`]
 //! page faults a worker watches for [`GLANCE_NS`], and asks of each packet whether its pages are
-//! there: the worker stops using the memory of a guest of which [`UNTOUCHED_MAX`] were not. Buffers
-//! for packets to the guest may be untouched.
+//! there, for as long as some are not: the worker stops using the memory of a guest of which
+//! [`UNTOUCHED_MAX`] were not. Buffers for packets to the guest may be untouched.
 //!
 //! Limits: under valgrind slow visits are ignored. The visit that makes a worker watch, and the
 //! fault that is the last one, take as long as they take. While a worker watches, a packet costs
@@ -55,9 +55,9 @@ const WATCH_MAX_NS: u64 = 64_000_000_000;
 const FIRST_TOUCHES: i64 = 1000;
 const GLANCE_NS: u64 = 20_000_000;
 const GLANCE_PAUSE_NS: u64 = 1_000_000_000;
-/// Pages of one guest that were not there when it sent them; a guest that goes by what it has
-/// written has none.
-const UNTOUCHED_MAX: u32 = 32;
+/// Pages of one guest that were not there when it sent them. A guest that sends what it has written
+/// has none; a generator of packets may have some in each of its buffers.
+const UNTOUCHED_MAX: u32 = 4096;
 /// What was longer ago is forgotten.
 const FORGOTTEN_NS: u64 = 600_000_000_000;
 
@@ -115,6 +115,8 @@ pub(crate) struct StallGuard {
     /// What the kernel had counted when the worker last looked at what guests send, and when.
     glanced: Counts,
     glanced_at: Option<Nanos>,
+    /// Pages that were not there when guests sent them, of all guests.
+    untouched: u32,
     bounce: Scratch,
 }
 
@@ -129,6 +131,7 @@ impl StallGuard {
             watch: WatchPeriod::default(),
             glanced: Counts::of_this_thread(),
             glanced_at: None,
+            untouched: 0,
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
         }
     }
@@ -230,6 +233,12 @@ impl StallGuard {
     /// The worker watches on, or its time is over.
     #[cold]
     pub(crate) fn watch_on(&mut self, now: Nanos, ports: &mut Ports) {
+        let before = self.untouched;
+        let untouched = ports.slots.iter().map(|pair| pair.faults.untouched);
+        self.untouched = untouched.fold(0, u32::saturating_add);
+        if self.untouched > before {
+            self.watch.glance(now);
+        }
         let is_over = self.watch.ends(now);
         for pair in &mut ports.slots {
             // Also those that have joined since.
