@@ -210,7 +210,7 @@ pub enum PortCommand {
         /// Only ports with this label; several: with all of them
         #[arg(long, value_name = "KEY:VALUE")]
         label: Vec<String>,
-        /// Which ringway, and how to print.
+        /// The ringway that is asked, and how to print.
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -222,7 +222,7 @@ pub enum PortCommand {
         /// Not to be there any more when the service is started again
         #[arg(long)]
         until_restart: bool,
-        /// Which ringway, and how to print.
+        /// The ringway that is asked, and how to print.
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -231,7 +231,7 @@ pub enum PortCommand {
     Remove {
         /// Its name
         name: String,
-        /// Which ringway, and how to print.
+        /// The ringway that is asked, and how to print.
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -242,7 +242,7 @@ pub enum PortCommand {
         /// Of a router: only what is behind this port
         #[arg(long, value_name = "PORT")]
         guest: Option<String>,
-        /// Which ringway, and how to print.
+        /// The ringway that is asked, and how to print.
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -253,7 +253,7 @@ pub enum PortCommand {
         /// What changes
         #[arg(required = true, value_name = "KEY=VALUE")]
         options: Vec<String>,
-        /// Which ringway, and how to print.
+        /// The ringway that is asked, and how to print.
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -265,7 +265,7 @@ pub struct UpgradeArgs {
     /// The new program [default: the file that is now where the running one was started from]
     #[arg(value_name = "BINARY")]
     pub program: Option<PathBuf>,
-    /// Which ringway, and how to print.
+    /// The ringway that is asked, and how to print.
     #[command(flatten)]
     pub ask: AskArgs,
 }

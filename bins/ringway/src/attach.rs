@@ -67,7 +67,7 @@ struct Attachment {
 /// Memory of a guest of which nothing is said, in MiB.
 const MEMORY_MIB: u32 = 512;
 
-/// What KVM is used by.
+/// The use of KVM.
 const KVM: &str = "/dev/kvm";
 
 /// Its guests' drivers hang when they first use the card.

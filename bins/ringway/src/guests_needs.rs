@@ -66,7 +66,7 @@ impl Need {
     }
 }
 
-/// What this machine lacks now.
+/// The things that this machine lacks now.
 pub fn lacking() -> Vec<Need> {
     let is_there = |need: &Need| match need {
         Need::Ping => may_ping(),

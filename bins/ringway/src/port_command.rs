@@ -142,7 +142,7 @@ pub fn set(
     }))
 }
 
-/// What was in lists and is not any more: who sets one perhaps means to add to it.
+/// Entries that were in lists and are not any more: who sets one perhaps means to add to it.
 fn lost(options: &[LowOption], before: &PortSpec, now: &PortSpec) -> String {
     let mut text = String::new();
     for known in options.iter().filter_map(|option| find(&option.key)) {

@@ -94,7 +94,7 @@ fn what_the_file_has_counts_more_and_what_cannot_be_keeps_nothing_else() {
     ringway.assert_logged("added-ports.json: ports that were added are not there");
 }
 
-/// What is in the way may be gone at the next start.
+/// A thing in the way may be gone at the next start.
 #[test]
 fn an_added_port_that_cannot_be_opened_again_is_kept_for_the_next_start() {
     let directory = service();

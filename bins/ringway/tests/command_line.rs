@@ -167,7 +167,8 @@ fn a_processor_that_is_not_there_is_an_error_and_leaves_nothing_behind() {
     let left = fs::read_dir(&directory).expect("the directory").count();
     fs::remove_dir_all(&directory).expect("the directory");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("pin: processor 1023 does not exist, or this process may not use it: "));
+    let why = "pin: processor 1023 does not exist, or this process may not use it: ";
+    assert!(text.contains(why), "{text}");
     assert_eq!((output.status.code(), left), (Some(1), 0), "{text}");
 }
 

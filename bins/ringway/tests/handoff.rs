@@ -486,7 +486,7 @@ fn a_port_that_ends_the_data_plane_by_what_it_receives_is_quarantined_and_not_wh
         ["a", "b", "bad"].map(|port| state(&ringway, port)),
         ["running", "running", "quarantined"]
     );
-    // What was sent to one that is not known any more comes to all: it takes their buffers.
+    // Packets to one that is not known any more come to all, and take their buffers.
     for _ in 0..20 {
         while guests[1].receive().expect("a device").is_some() {}
         guests[1].flush();

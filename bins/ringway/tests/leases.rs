@@ -75,6 +75,11 @@ fn leased(ringway: &Ringway) -> Vec<(String, String)> {
     all
 }
 
+fn free_address() -> SocketAddr {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    free.local_addr().expect("an address")
+}
+
 fn run(directory: &Path, at: SocketAddr) -> Ringway {
     let router = format!("net=nat:,forward=tcp:{at}:b:80");
     let ports = ["a=vm:a.sock", "b=vm:b.sock", "c=vm:c.sock", "d=vm:d.sock", &router];
@@ -84,9 +89,7 @@ fn run(directory: &Path, at: SocketAddr) -> Ringway {
 #[test]
 fn leases_names_and_forwards_outlive_data_planes_and_ringway() {
     let directory = tempfile::tempdir().expect("a directory");
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let at = free.local_addr().expect("an address");
-    drop(free);
+    let at = free_address();
     let mut ringway = run(directory.path(), at);
     let guest = |port, last| Guest::new(directory.path(), port, &options(last));
     let (mut a, mut b) = (guest("a", 1), guest("b", 2));
@@ -131,9 +134,7 @@ fn leases_names_and_forwards_outlive_data_planes_and_ringway() {
 #[test]
 fn a_new_guest_gets_no_address_that_is_in_use_whatever_has_ended() {
     let directory = tempfile::tempdir().expect("a directory");
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let at = free.local_addr().expect("an address");
-    drop(free);
+    let at = free_address();
     let mut ringway = run(directory.path(), at);
     let guest = |port, last| Guest::new(directory.path(), port, &options(last));
     let (mut a, mut b) = (guest("a", 1), guest("b", 2));
@@ -196,7 +197,7 @@ fn a_port_that_is_added_has_no_stations_of_one_that_was_removed() {
     assert_eq!(leased(&ringway), [("b".to_owned(), "10.0.2.15".to_owned())]);
 }
 
-/// What cannot be written is said once, and written as soon as it can be.
+/// Leases that cannot be written are said once, and written as soon as they can be.
 #[test]
 fn leases_that_could_not_be_written_are_written_later() {
     let directory = tempfile::tempdir().expect("a directory");

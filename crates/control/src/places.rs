@@ -65,7 +65,7 @@ pub const WIDE_SERVICE: &str = "sudo install -D -m 644 -t /etc/systemd/system/ri
                                 /usr/share/ringway/wide.conf && sudo systemctl daemon-reload && \
                                 sudo systemctl restart ringway";
 
-/// What gives ringway the right to tell bridges of guests (`fdb=sync`, `neighbours=sync`).
+/// The way to give ringway the right to tell bridges of guests (`fdb=sync`, `neighbours=sync`).
 pub fn how_to_tell_bridges() -> String {
     format!(
         "sudo setcap cap_net_admin+ep $(command -v ringway); or, for the service: {WIDE_SERVICE}"

@@ -114,7 +114,7 @@ impl Closers {
             }
         }
         state.free -= 1;
-        // What woke it may be for another one.
+        // The wake-up may be for another one.
         self.news.notify_one();
     }
 }

@@ -1,4 +1,4 @@
-//! What an untrusted process sent, and threads that drop it.
+//! Values that an untrusted process sent, and threads that drop them.
 //!
 //! To close a file descriptor can take as long as its sender likes: the file may be in a file
 //! system that the sender serves itself (FUSE), or be a socket that holds others, with `SO_LINGER`.

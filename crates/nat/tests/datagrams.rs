@@ -48,7 +48,7 @@ fn flows_end_and_the_oldest_makes_room() {
     assert_eq!(lab.nat.flows_of(GUEST), 0, "after 30 s");
 }
 
-/// What is read for one flow is often another one's, where both have one port outside.
+/// A datagram read for one flow is often another one's, where both have one port outside.
 #[test]
 fn a_port_with_many_datagrams_leaves_other_flows_their_turn() {
     let mut lab = Lab::scripted();

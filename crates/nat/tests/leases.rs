@@ -92,7 +92,7 @@ fn a_guest_that_uses_all_addresses_keeps_none_from_the_others() {
     for mac in 0..7 {
         lab.send(&dhcp(DISCOVER, mac, None));
     }
-    // What it used last is its own.
+    // The address that it used last is its own.
     lab.send(&dhcp(DISCOVER, 9, Some([10, 0, 2, 254])));
     assert_eq!(leased(&lab, "vm1"), [15, 16, 17, 18, 19, 20, 21, 22].map(|it| [10, 0, 2, it]));
     lab.sender = GUEST;

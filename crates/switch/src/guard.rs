@@ -34,7 +34,7 @@ const TARGET_LINK_ADDRESS: u8 = 2;
 /// Options of one neighbour discovery message that are looked at.
 const OPTIONS_MAX: usize = 8;
 
-/// What a packet claims that is not its port's.
+/// A claim of a packet that is not its port's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FalseClaim {
     /// This MAC address.

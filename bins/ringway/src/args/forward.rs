@@ -13,7 +13,7 @@ pub enum ForwardCommand {
         /// Only those of this router
         #[arg(value_name = "ROUTER")]
         router: Option<String>,
-        /// Which ringway, and how to print.
+        /// The ringway that is asked, and how to print.
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -24,7 +24,7 @@ pub enum ForwardCommand {
         /// tcp:[ADDRESS:]PORT[-PORT]:GUEST:PORT, udp: the same, or unix:/PATH:GUEST:PORT
         #[arg(required = true, value_name = "FORWARD")]
         forwards: Vec<String>,
-        /// Which ringway, and how to print.
+        /// The ringway that is asked, and how to print.
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -36,7 +36,7 @@ pub enum ForwardCommand {
         /// As it was added, or its place alone, such as tcp:2222
         #[arg(required = true, value_name = "FORWARD")]
         forwards: Vec<String>,
-        /// Which ringway, and how to print.
+        /// The ringway that is asked, and how to print.
         #[command(flatten)]
         ask: AskArgs,
     },

@@ -141,7 +141,7 @@ pub struct FdbArgs {
     pub ask: AskArgs,
 }
 
-/// What can be done with addresses beside showing them.
+/// An action on addresses, beside showing them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FdbAction {
     /// They are forgotten.
@@ -280,7 +280,7 @@ pub struct CaptureArgs {
     control: Option<PathBuf>,
 }
 
-/// Which dropped packets are meant; `None`: all.
+/// The dropped packets that are meant; `None`: all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropped(pub Option<DropReason>);
 

@@ -1,4 +1,4 @@
-//! Which ports are captured, and where to.
+//! The ports that are captured, and the files.
 
 use std::path::{Path, PathBuf};
 

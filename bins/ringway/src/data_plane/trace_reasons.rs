@@ -38,7 +38,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// What a packet claims that its port's locked addresses do not allow.
+/// A claim of a packet that its port's locked addresses do not allow.
 pub(super) fn refused_claim(claim: FalseClaim, policy: &PortPolicy) -> String {
     let ips = || {
         let locked: Vec<String> = policy.locked_ips.iter().map(ToString::to_string).collect();

@@ -34,7 +34,7 @@ pub fn findings() -> Vec<Finding> {
     findings
 }
 
-/// What guests behind a router need.
+/// The needs of guests behind a router.
 fn guests() -> impl Iterator<Item = Finding> {
     let lacking = guests_needs::lacking();
     Need::ALL.into_iter().map(move |need| match lacking.contains(&need) {

@@ -50,7 +50,8 @@ impl Supervisor {
             return;
         }
         if !self.planes.is_begun() {
-            let why = format!("the data plane ended: {shown}");
+            let refusal = plane.refusal.take();
+            let why = refusal.unwrap_or_else(|| format!("the data plane ended: {shown}"));
             self.planes.why_ended.get_or_insert(why);
             return;
         }

@@ -132,6 +132,8 @@ pub(super) struct Plane {
     pub(super) renew_at: Option<Instant>,
     /// The system call by which it says that it ends.
     pub(super) forbidden: Option<u32>,
+    /// Why it could not start, heard after its end.
+    pub(super) refusal: Option<String>,
 }
 
 /// By its descriptor: its file may be replaced meanwhile.
@@ -212,6 +214,7 @@ impl Plane {
             without: BTreeSet::new(),
             renew_at: None,
             forbidden: None,
+            refusal: None,
         })
     }
 
@@ -255,6 +258,9 @@ impl Plane {
         match message {
             ToSupervisor::Forbidden { call } => self.forbidden = Some(*call),
             ToSupervisor::GoesOn {} => self.watch.goes_on(),
+            ToSupervisor::Ready { refusal: Some(why) } => {
+                self.refusal = Some(why.as_str().to_owned());
+            }
             _ => {}
         }
     }

@@ -35,7 +35,7 @@ pub(super) struct Stations {
     news: News,
 }
 
-/// What the file does not have of them.
+/// Those of them that the file does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum News {
     #[default]

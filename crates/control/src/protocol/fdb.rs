@@ -48,7 +48,7 @@ pub struct FdbEntry {
     pub kind: String,
 }
 
-/// What is to be forgotten.
+/// The addresses to forget.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FdbFlushQuestion {
     /// Only what is behind the port of this name.

@@ -10,7 +10,7 @@ use crate::memory::pieces::gather;
 use crate::os::page_faults::{Step, missing_pages};
 use crate::port::queue_pair::Drops;
 
-/// What a visit found of its guest's memory.
+/// The findings of a visit about its guest's memory.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Found {
     /// For how long the thread slept in it, in nanoseconds.

@@ -155,7 +155,7 @@ impl FaultTime {
         self.is_timed
     }
 
-    /// What a visit has found while the guest was timed.
+    /// Adds the findings of a visit while the guest was timed.
     #[inline]
     pub(crate) fn note(&mut self, stalled_ns: u64, untouched: u32) {
         self.stalled_ns += stalled_ns;

@@ -38,7 +38,7 @@ pub fn reads_from(calls: TapCalls) -> Option<usize> {
     fixed_or(calls, || *READS.get_or_init(|| measure_reads().unwrap_or(None)))
 }
 
-/// What was measured, for another process on this machine: `4 16`; 0: never.
+/// The measured numbers, for another process on this machine: `4 16`; 0: never.
 pub fn calls_measured() -> String {
     let all = [writes_from(TapCalls::Auto), reads_from(TapCalls::Auto)];
     all.map(|from| from.unwrap_or(0).to_string()).join(" ")

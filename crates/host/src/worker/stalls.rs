@@ -50,7 +50,7 @@ const SLEEP_MIN_NS: u64 = 2_000;
 /// front-end that fills 1 GiB and punches it out again needs 1 to 4 seconds.
 const WATCH_MIN_NS: u64 = 8_000_000_000;
 const WATCH_MAX_NS: u64 = 64_000_000_000;
-/// So many page faults of a worker make it look at what guests send, for so long, in nanoseconds;
+/// Page faults of a worker that make it look at what guests send, and for how long, in nanoseconds;
 /// not sooner again than after a pause.
 const FIRST_TOUCHES: i64 = 1000;
 const GLANCE_NS: u64 = 20_000_000;
@@ -112,7 +112,7 @@ pub(crate) struct StallGuard {
     /// Waits for work since.
     waits: i64,
     watch: WatchPeriod,
-    /// What the kernel had counted when the worker last looked at what guests send, and when.
+    /// The kernel's counts when the worker last looked at what guests send, and when that was.
     glanced: Counts,
     glanced_at: Option<Nanos>,
     /// Pages that were not there when guests sent them, of all guests.
