@@ -132,6 +132,8 @@ pub(crate) struct FaultTime {
     pub(crate) stalled_ns: u64,
     /// Pages that were not there when the guest sent packets in them, while it was timed.
     pub(crate) untouched: u32,
+    /// Visits while it was timed.
+    pub(crate) timed_visits: u32,
 }
 
 impl FaultTime {
@@ -160,6 +162,7 @@ impl FaultTime {
     pub(crate) fn note(&mut self, stalled_ns: u64, untouched: u32) {
         self.stalled_ns += stalled_ns;
         self.untouched = self.untouched.saturating_add(untouched);
+        self.timed_visits = self.timed_visits.wrapping_add(u32::from(self.is_timed));
     }
 
     /// A step begins, which may have to be timed.

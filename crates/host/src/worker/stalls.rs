@@ -16,7 +16,7 @@
 //!
 //! To read a packet in memory that was never touched makes pages in the guest's file, which the
 //! kernel counts against the limit of ringway's group, for all guests. So after [`FIRST_TOUCHES`]
-//! page faults a worker watches for [`GLANCE_NS`], and asks of each packet whether its pages are
+//! page faults a worker watches for [`GLANCE_NS`] and [`GLANCE_VISITS`], and asks of each packet whether its pages are
 //! there, for as long as some are not: the worker stops using the memory of a guest of which
 //! [`UNTOUCHED_MAX`] were not. Buffers for packets to the guest may be untouched.
 //!
@@ -50,11 +50,13 @@ const SLEEP_MIN_NS: u64 = 2_000;
 /// front-end that fills 1 GiB and punches it out again needs 1 to 4 seconds.
 const WATCH_MIN_NS: u64 = 8_000_000_000;
 const WATCH_MAX_NS: u64 = 64_000_000_000;
-/// Page faults of a worker that make it look at what guests send, and for how long, in nanoseconds;
-/// not sooner again than after a pause.
+/// Page faults of a worker that make it look at what guests send, and for how long: in nanoseconds,
+/// and in visits, because on a loaded machine guests may stand still for longer than that. Not
+/// sooner again than after a pause.
 const FIRST_TOUCHES: i64 = 1000;
 const GLANCE_NS: u64 = 20_000_000;
-const GLANCE_PAUSE_NS: u64 = 1_000_000_000;
+const GLANCE_VISITS: u32 = 64;
+const GLANCE_PAUSE_NS: u64 = 100_000_000;
 /// Pages of one guest that were not there when it sent them. A guest that sends what it has written
 /// has none; a generator of packets may have some in each of its buffers.
 const UNTOUCHED_MAX: u32 = 4096;
@@ -115,6 +117,9 @@ pub(crate) struct StallGuard {
     /// The kernel's counts when the worker last looked at what guests send, and when that was.
     glanced: Counts,
     glanced_at: Option<Nanos>,
+    /// Visits that the glance still has to see, and those that were seen before.
+    visits_left: u32,
+    timed_visits: u32,
     /// Pages that were not there when guests sent them, of all guests.
     untouched: u32,
     bounce: Scratch,
@@ -131,6 +136,8 @@ impl StallGuard {
             watch: WatchPeriod::default(),
             glanced: Counts::of_this_thread(),
             glanced_at: None,
+            visits_left: 0,
+            timed_visits: 0,
             untouched: 0,
             bounce: Scratch::new(PACKET_LEN_MAX as usize),
         }
@@ -181,6 +188,7 @@ impl StallGuard {
         }
         (self.glanced, self.glanced_at) = (self.counts, Some(now));
         if self.slow_ns < u64::MAX {
+            self.visits_left = GLANCE_VISITS;
             self.watch.glance(now);
         }
     }
@@ -233,10 +241,14 @@ impl StallGuard {
     /// The worker watches on, or its time is over.
     #[cold]
     pub(crate) fn watch_on(&mut self, now: Nanos, ports: &mut Ports) {
-        let before = self.untouched;
-        let untouched = ports.slots.iter().map(|pair| pair.faults.untouched);
-        self.untouched = untouched.fold(0, u32::saturating_add);
-        if self.untouched > before {
+        let faults = || ports.slots.iter().map(|pair| &pair.faults);
+        let visits = faults().fold(0, |sum: u32, it| sum.wrapping_add(it.timed_visits));
+        let visits_before = std::mem::replace(&mut self.timed_visits, visits);
+        // Fewer where a port has gone: then it looks for no longer.
+        self.visits_left = self.visits_left.saturating_sub(visits.wrapping_sub(visits_before));
+        let untouched = faults().fold(0, |sum: u32, it| sum.saturating_add(it.untouched));
+        let untouched_before = std::mem::replace(&mut self.untouched, untouched);
+        if untouched > untouched_before || self.visits_left > 0 {
             self.watch.glance(now);
         }
         let is_over = self.watch.ends(now);
@@ -289,7 +301,9 @@ mod tests {
             guard.watch.ends(now.plus(GLANCE_NS))
         };
         assert!(!looks(FIRST_TOUCHES - 1, at(5)) && looks(FIRST_TOUCHES, at(5)));
-        assert!(!looks(FIRST_TOUCHES, Nanos(at(6).0 - 1)) && looks(FIRST_TOUCHES, at(6)));
+        let soon = Nanos(at(5).0 + GLANCE_PAUSE_NS - 1);
+        assert!(!looks(FIRST_TOUCHES, soon));
+        assert!(looks(FIRST_TOUCHES, at(5).plus(GLANCE_PAUSE_NS)));
     }
 
     #[test]
