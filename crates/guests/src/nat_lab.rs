@@ -130,7 +130,8 @@ fn provide(id: u32) -> anyhow::Result<()> {
         "link set v0 up",
         &format!("addr add {SERVER}/32 dev lo"),
         &format!("addr add {NARROW}/32 dev lo"),
-        &format!("addr add {SERVER6}/128 dev lo"),
+        // Without nodad it can be bound only when a thread of the kernel has run.
+        &format!("addr add {SERVER6}/128 dev lo nodad"),
     ] {
         net::ip(words)?;
     }
