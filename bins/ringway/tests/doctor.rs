@@ -104,7 +104,8 @@ ringway run --port vm0=vm: --port net=nat:,forward=unix:/tmp/web.sock:vm0:80 2>l
 ready $pid || { cat log; exit 1; }
 ringway doctor
 ringway why net
-ip link add rw0 type dummy && ip addr add 198.51.100.1/24 dev rw0 && ip link set rw0 up || exit 9
+ip link add rw0 type veth peer name rw1 && ip link set rw1 up || exit 9
+ip addr add 198.51.100.1/24 dev rw0 && ip link set rw0 up || exit 9
 ip route add default dev rw0 || exit 9
 echo 'nameserver 198.51.100.2' >/tmp/resolv.conf
 echo 0 0 >/proc/sys/net/ipv4/ping_group_range || exit 9

@@ -102,7 +102,8 @@ fn sockets_of_ports_stay_when_the_control_socket_moves() {
 
 /// This machine is in the network that a router's guests are to have.
 const OVERLAP: &str = r#"
-ip link add rw0 type dummy && ip addr add 192.168.43.7/24 dev rw0 && ip link set rw0 up || exit 9
+ip link add rw0 type veth peer name rw1 && ip link set rw1 up || exit 9
+ip addr add 192.168.43.7/24 dev rw0 && ip link set rw0 up || exit 9
 set -- run --port vm0=vm: --port net=nat:,range=192.168.43.0/24
 timeout 10 ringway "$@" 2>&1; echo "exit $?"
 ringway "$@" --keep-going 2>log & pid=$!
