@@ -5,7 +5,6 @@
 //! elements, one level of indirection, each element inside one region.
 
 use alloc::boxed::Box;
-use alloc::vec;
 
 use crate::desc::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::{Broken, Regions, SharedSlice, Why};
@@ -15,7 +14,8 @@ pub const ELEMENTS_MAX: usize = 1024;
 
 /// The elements of one buffer: device-readable ones first, then device-writable ones.
 ///
-/// Its memory is taken once; reading chains into it does not allocate.
+/// Its memory is taken once, and touched as far as buffers need it: queues that start by the
+/// hundred wait for no page that they do not use. Reading chains into it does not allocate.
 #[derive(Debug)]
 pub struct Elements {
     list: Box<[SharedSlice; ELEMENTS_MAX]>,
@@ -32,9 +32,14 @@ pub struct Elements {
 impl Elements {
     /// Room for [`ELEMENTS_MAX`] elements.
     pub fn new() -> Self {
-        let list = vec![SharedSlice::EMPTY; ELEMENTS_MAX].into_boxed_slice();
-        let list = list.try_into().expect("as many as there are");
-        Self { list, first: 0, readable_to: 0, len: 0, bytes: 0, readable_only: false }
+        Self {
+            list: SharedSlice::list(),
+            first: 0,
+            readable_to: 0,
+            len: 0,
+            bytes: 0,
+            readable_only: false,
+        }
     }
 
     /// The same for a queue that only ever carries device-readable buffers: what a driver marks

@@ -8,6 +8,7 @@
 //! callers check first what a peer says. Under `--cfg loom` the type of `shared_loom.rs` takes its
 //! place.
 
+use alloc::boxed::Box;
 use core::ptr;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -43,6 +44,12 @@ unsafe impl Sync for SharedSlice {}
 impl SharedSlice {
     /// A slice of no bytes.
     pub const EMPTY: Self = Self { start: ptr::dangling_mut(), len: 0 };
+
+    /// Slices without bytes, in memory of which no page is touched yet.
+    pub(crate) fn list<const N: usize>() -> Box<[Self; N]> {
+        // SAFETY: all bits 0 is a value of each field: null, behind which there are 0 bytes.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
 
     /// Shares `len` bytes at `start`.
     ///

@@ -52,6 +52,10 @@ unsafe impl Sync for SharedSlice {}
 impl SharedSlice {
     pub const EMPTY: Self = Self { words: core::ptr::null(), start: 0, len: 0 };
 
+    pub(crate) fn list<const N: usize>() -> Box<[Self; N]> {
+        Box::new([Self::EMPTY; N])
+    }
+
     pub const fn len(self) -> usize {
         self.len
     }
