@@ -50,15 +50,23 @@ impl Apt {
     }
 
     /// Lists of the distribution's newest release, fetched anew and kept in `directory`.
-    ///
+    pub fn of_newest(directory: &Path) -> anyhow::Result<Self> {
+        Self::of_suite(directory, |_| NEWEST.to_owned())
+    }
+
+    /// The same of newer packages for the installed release.
+    pub fn of_backports(directory: &Path) -> anyhow::Result<Self> {
+        Self::of_suite(directory, |installed| format!("{installed}-backports"))
+    }
+
     /// `apt-get indextargets` says where what is installed comes from; the mirror stays, and the
     /// name of the suite is another. The keys are those of the distribution's archive.
-    pub fn of_newest(directory: &Path) -> anyhow::Result<Self> {
+    fn of_suite(directory: &Path, wanted: impl Fn(&str) -> String) -> anyhow::Result<Self> {
         let os_release = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
         let installed = value_of(&os_release, "VERSION_CODENAME");
         let installed = installed.context("/etc/os-release: no VERSION_CODENAME")?;
         let mut targets = shell::command(&["apt-get", "indextargets", "--format", TARGET]);
-        let source = source_of(&shell::output(&mut targets)?, installed, NEWEST);
+        let source = source_of(&shell::output(&mut targets)?, installed, &wanted(installed));
         let mut source = source.with_context(|| format!("apt has no source of {installed}"))?;
         let distribution = value_of(&os_release, "ID").unwrap_or_default();
         let keys = format!("/usr/share/keyrings/{distribution}-archive-keyring.gpg");

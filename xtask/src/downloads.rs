@@ -1,6 +1,6 @@
 //! What is unpacked below `target/guest` and never installed: guests' kernels, DPDK's `testpmd`,
-//! Prometheus, FRR, Open vSwitch, OVN and VDE (which would be servers of this machine), and what
-//! the distribution's newest release has, other routers for guests among it.
+//! Prometheus, FRR, Open vSwitch, OVN and VDE (which would be servers of this machine), what the
+//! distribution's newest release has, other routers for guests among it, and a newer systemd.
 //!
 //! How: packages come from the lists of this machine, or of the newest release ([`Apt`]). What is
 //! of a newer release brings along the loader and the libraries that it was built for. `testpmd` is
@@ -44,11 +44,13 @@ pub enum Download {
     /// What routes for guests elsewhere, to be measured beside ringway.
     Passt,
     Gvproxy,
+    /// A newer systemd for this release: the service runs under it as well.
+    Systemd,
 }
 
 use Download::{
     Dpdk, Frr, Gvproxy, Kernel, NewestKernel, NewestQemu, NewestUml, Ovn, Ovs, Passt, Prometheus,
-    Vde,
+    Systemd, Vde,
 };
 
 /// What is unpacked, of the lists of this machine and of those of the newest release.
@@ -72,6 +74,7 @@ use Packages::{KernelOf, These, Whole};
 /// were built for.
 type Row = (&'static str, &'static str, Packages, &'static [&'static str]);
 
+const SYSTEMD_PACKAGES: &str = "systemd systemd-dev libsystemd0 libsystemd-shared";
 const OVS_PACKAGES: &str =
     "openvswitch-switch openvswitch-switch-dpdk openvswitch-common libxdp1 libbpf1";
 const OVN_PACKAGES: &str = "ovn-common ovn-central ovn-host libunbound8 libevent-2.1-7";
@@ -98,6 +101,7 @@ impl Download {
             NewestQemu => {
                 ("qemu-newest", QEMU_NAME, Whole("qemu-system-x86"), &[qemu_files::PROGRAM])
             }
+            Systemd => ("systemd", "a newer systemd", These(SYSTEMD_PACKAGES), &[]),
             Passt => ("passt", "the newest release's passt", These("passt libc6"), PASST),
             Gvproxy => {
                 ("gvproxy", "the newest release's gvproxy", These("gvproxy libc6"), &["gvproxy"])
@@ -131,6 +135,7 @@ impl Download {
             NewestUml => uml_files::find(&directory).is_some(),
             NewestQemu => qemu_files::find(&directory).is_some(),
             Vde => OwnLoader::find(&directory, "vde_switch").is_some(),
+            Systemd => directory.join("lib/systemd/systemd").is_file(),
             Passt => OwnLoader::find(&directory, "passt").is_some(),
             Gvproxy => OwnLoader::find(&directory, "gvproxy").is_some(),
         }
@@ -178,6 +183,14 @@ pub fn prepare_newest(paths: &Paths) -> anyhow::Result<()> {
     println!("fetching the package lists of the newest release");
     let apt = Apt::of_newest(&paths.guest().join("apt-newest"))?;
     OF_NEWEST.iter().try_for_each(|download| download.prepare(paths, &apt))
+}
+
+pub fn prepare_backports(paths: &Paths) -> anyhow::Result<()> {
+    if Systemd.is_there(paths) {
+        return Ok(());
+    }
+    let apt = Apt::of_backports(&paths.guest().join("apt-backports"))?;
+    Systemd.prepare(paths, &apt)
 }
 
 /// DPDK's program, if it is complete.

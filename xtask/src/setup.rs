@@ -45,10 +45,15 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
             complete &= unpack(paths, what);
         }
         // Not every distribution has them.
-        if let Err(error) = downloads::prepare_newest(paths) {
-            // What apt-get says has many lines.
-            let why = format!("{error:#}").replace('\n', " ");
-            println!("no guests of the newest release: {why}");
+        for (what, result) in [
+            ("guests of the newest release", downloads::prepare_newest(paths)),
+            ("newer systemd", downloads::prepare_backports(paths)),
+        ] {
+            if let Err(error) = result {
+                // What apt-get says has many lines.
+                let why = format!("{error:#}").replace('\n', " ");
+                println!("no {what}: {why}");
+            }
         }
     }
     Ok(complete)

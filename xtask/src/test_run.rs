@@ -123,6 +123,7 @@ impl Task {
             command.env("RINGWAY_STATIC", built);
         }
         Download::Prometheus.name_to(&mut command, paths);
+        Download::Systemd.name_to(&mut command, paths);
         cargo_tests::run(program.name(), &mut command)
     }
 }
