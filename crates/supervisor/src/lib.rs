@@ -17,5 +17,6 @@ pub mod keep;
 pub mod outbox;
 pub mod restart;
 pub mod slots;
+pub mod succession;
 pub mod watch;
 pub mod wire;

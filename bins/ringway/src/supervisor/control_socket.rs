@@ -286,7 +286,7 @@ impl Supervisor {
         let Some(Some(client)) = self.control.clients.get_mut(slot) else { return };
         let mut is_alive = client.receive().is_ok();
         for _ in 0..LINES_PER_TURN {
-            if self.is_holding {
+            if self.planes.is_holding() {
                 break;
             }
             let Some(line) = self.control_client(slot).and_then(Client::next_line) else { break };
@@ -361,7 +361,7 @@ impl Supervisor {
 
     fn watch_control_client(&mut self, slot: usize) {
         let Some(Some(client)) = self.control.clients.get_mut(slot) else { return };
-        let is_held = self.is_holding && client.output.is_empty();
+        let is_held = self.planes.is_holding() && client.output.is_empty();
         let wanted = (!client.is_waiting && !is_held).then(|| client.wanted());
         if wanted == client.interest {
             return;

@@ -6,13 +6,13 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::restart::{Busy, End, Verdict};
+use ringway_supervisor::succession::{Event, PlaneNumber};
 use ringway_switch::PortId;
 use tracing::{error, info};
 
 use super::Supervisor;
-use super::descriptors::explained;
 use super::order::Order;
-use super::plane::{Plane, Stage};
+use super::plane::Plane;
 use super::ports::Port;
 use super::system_calls;
 use super::vm_port::VmPort;
@@ -30,47 +30,43 @@ const SIGSYS: i32 = 31;
 
 impl Supervisor {
     /// A data plane has ended.
-    pub(super) fn on_plane_end(&mut self, number: u32) {
+    pub(super) fn on_plane_end(&mut self, number: PlaneNumber) {
         let Some(end) = self.planes.get(number).and_then(|plane| plane.end()) else { return };
-        let (was_serving, was_coming) =
-            (self.planes.is_serving(number), self.planes.is_coming(number));
+        let was_serving = self.planes.is_serving(number);
         let Some(mut plane) = self.planes.remove(number) else { return };
         let _ = self.poller.remove(plane.pidfd.as_fd());
         plane.hear_last_words();
-        let shown = self.shown(end, &plane);
-        if was_coming {
-            return self.upgrade_fails(&format!("it ended: {shown}"));
-        }
+        let how = self.shown(end, &plane);
+        let now = Instant::now();
         if let Some((busy, in_hand)) = plane.suspects {
-            error!("the data plane ended: {shown}: a new one was started at once");
-            let verdict = self.restarts.died(Instant::now(), end, &busy, &in_hand);
+            error!("the data plane ended: {how}: a new one was started at once");
+            let verdict = self.restarts.died(now, end, &busy, &in_hand);
+            self.happens(Event::Ended { plane: number, how, start_at: now });
             return self.follow(verdict);
         }
-        if !was_serving {
-            return;
-        }
-        if !self.planes.is_begun() {
-            let refusal = plane.refusal.take();
-            let why = refusal.unwrap_or_else(|| format!("the data plane ended: {shown}"));
-            self.planes.why_ended.get_or_insert(why);
-            return;
+        if !was_serving || !self.planes.is_begun() {
+            if was_serving {
+                let refusal = plane.refusal.take();
+                let why = refusal.unwrap_or_else(|| format!("the data plane ended: {how}"));
+                self.planes.why_ended.get_or_insert(why);
+            }
+            return self.happens(Event::Ended { plane: number, how, start_at: now });
         }
         let (busy, in_hand) = (self.note_death(), self.take_back_frames());
-        let now = Instant::now();
         let verdict = self.restarts.died(now, end, &busy, &in_hand);
-        let again = match verdict.start_at - now {
+        let start_at = verdict.start_at;
+        let again = match start_at - now {
             Duration::ZERO => "at once".to_owned(),
             wait => format!("in {wait:?}"),
         };
-        error!("the data plane ended: {shown}: a new one is started {again}");
-        self.start_at = Some(verdict.start_at);
+        error!("the data plane ended: {how}: a new one is started {again}");
         self.settle_orders(plane.orders);
-        self.upgrade_is_void();
+        self.happens(Event::Ended { plane: number, how, start_at });
         self.follow(verdict);
     }
 
     /// Visits that its workers were in. The process that has ended does not share the next journal.
-    fn note_death(&mut self) -> Vec<Busy> {
+    pub(super) fn note_death(&mut self) -> Vec<Busy> {
         self.counts.deaths += 1;
         self.counts.down_since.get_or_insert_with(Instant::now);
         let busy = self.journal.busy();
@@ -91,25 +87,11 @@ impl Supervisor {
         if !(self.planes.is_running() && self.journal.is_dead()) {
             return;
         }
-        let Some((number, plane)) = &mut self.planes.serving else { return };
-        let _ = self.poller.remove(plane.channel.as_fd());
-        plane.kill();
-        let number = *number;
-        let now = Instant::now();
-        let is_alone = self.upgrade.is_none() && self.restarts.is_first(now);
-        if !(is_alone && self.planes.is_begun() && self.journal.all_have_ended()) {
-            return;
-        }
-        let suspects = (self.note_death(), self.take_back_frames());
-        self.planes.end_serving();
-        let Some(plane) = self.planes.get(number) else { return };
-        plane.suspects = Some(suspects);
-        let orders = std::mem::take(&mut plane.orders);
-        if let Err(why) = self.start_plane() {
-            error!("{}", explained(&why));
-            self.start_at = Some(now);
-        }
-        self.settle_orders(orders);
+        let Some(plane) = self.planes.succession.serving() else { return };
+        let may_start = self.planes.is_begun()
+            && self.restarts.is_first(Instant::now())
+            && self.journal.all_have_ended();
+        self.happens(Event::WorkersEnded { plane, may_start });
     }
 
     /// What is blamed is served no more.
@@ -176,10 +158,7 @@ impl Supervisor {
     /// everything that there is.
     pub(super) fn serve_held_ports(&mut self, now: Instant) {
         let restarts = &self.restarts;
-        let Some(plane) = self.planes.serving().filter(|plane| plane.stage == Stage::Running)
-        else {
-            return;
-        };
+        let Some(plane) = self.planes.running() else { return };
         let is_due = plane.without.iter().any(|port| !restarts.is_held(port.0, now));
         let is_soon = plane.renew_at.is_some_and(|at| at > now);
         if !is_due || is_soon {
@@ -203,7 +182,7 @@ impl Supervisor {
     }
 
     /// What was ordered is told to the next one with everything else.
-    fn settle_orders(&mut self, orders: BTreeMap<u32, Order>) {
+    pub(super) fn settle_orders(&mut self, orders: BTreeMap<u32, Order>) {
         for order in orders.into_values() {
             match order {
                 Order::Open { port, asked } => {

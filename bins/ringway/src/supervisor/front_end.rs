@@ -18,7 +18,7 @@ use ringway_vhost_user::{Connection, SocketError};
 use super::descriptors::too_many_on_their_way;
 use super::order::Order;
 use super::peer::Peer;
-use super::plane::{Plane, Sent, Stage};
+use super::plane::{Plane, Sent};
 use super::{Supervisor, Wake};
 
 /// Pieces of messages read before other ports get their turn.
@@ -88,7 +88,7 @@ impl Supervisor {
     /// Reads what a front-end sent; a connection that ends or breaks is dropped.
     pub(super) fn serve_link(&mut self, id: PortId) {
         for _ in 0..PIECES_PER_TURN {
-            if self.waits_for_closing(id) || self.is_holding {
+            if self.waits_for_closing(id) || self.planes.is_holding() {
                 break;
             }
             let Some(link) = self.front_end(id) else { return };
@@ -127,7 +127,7 @@ impl Supervisor {
 
     /// Watches a connection exactly while something is to be read from it.
     pub(super) fn watch_link(&mut self, id: PortId) {
-        let is_holding = self.is_holding;
+        let is_holding = self.planes.is_holding();
         let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else { return };
         let is_closing = vm.closing.is_waited_for();
         let Some(link) = &mut vm.link else { return };
@@ -363,7 +363,6 @@ impl Supervisor {
 
     /// A data plane stops reading requests, or all are read again.
     pub(super) fn hold(&mut self, is_holding: bool) {
-        self.is_holding = is_holding;
         for id in self.ids() {
             self.watch_link(id);
             self.serve_listener(id);
@@ -381,9 +380,7 @@ impl Supervisor {
     /// Nothing of the data plane is outstanding.
     pub(super) fn is_at_rest(&self) -> bool {
         let plane = self.planes.current();
-        let owes = plane.is_none_or(|plane| {
-            plane.stage != Stage::Running || !plane.orders.is_empty() || !plane.asks.is_empty()
-        });
-        !owes && !self.is_any_owed()
+        let owes = plane.is_none_or(|it| !it.orders.is_empty() || !it.asks.is_empty());
+        self.planes.is_running() && !owes && !self.is_any_owed()
     }
 }

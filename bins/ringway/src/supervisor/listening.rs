@@ -117,14 +117,14 @@ impl Supervisor {
     pub(super) fn serve_listener(&mut self, id: PortId) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(vm) = &mut port.vm else { return };
-        if !self.is_holding
+        if !self.planes.is_holding()
             && let Some(next) = vm.take_next()
         {
             self.link(id, next);
             return self.serve_listener(id);
         }
         let Some(listener) = vm.listener() else { return };
-        let outcome = match (vm.is_watched, !self.is_holding && vm.wants_connection()) {
+        let outcome = match (vm.is_watched, !self.planes.is_holding() && vm.wants_connection()) {
             (false, true) => self.poller.add(listener.as_fd(), Wake::Listener(id).token()),
             (true, false) => self.poller.remove(listener.as_fd()),
             _ => return,

@@ -1,13 +1,14 @@
 //! What data planes say.
 
 use ringway_supervisor::outbox::Owed;
+use ringway_supervisor::succession::{Event, PlaneNumber, Stage};
 use ringway_supervisor::wire::{ToSupervisor, Versions, WIRE_VERSION, WIRE_VERSION_MIN};
 use ringway_switch::PortId;
 
 use super::Supervisor;
 use super::journal::Watched;
 use super::order::Finished;
-use super::plane::{MESSAGES_PER_TURN, Stage};
+use super::plane::MESSAGES_PER_TURN;
 use super::telling::NEWER;
 
 /// Most bytes of an answer: a thousand ports have fewer.
@@ -20,7 +21,7 @@ impl Supervisor {
     /// Takes what a data plane has sent.
     pub(super) fn hear_plane(&mut self, number: u32) {
         for _ in 0..MESSAGES_PER_TURN {
-            let Some(plane) = self.planes.get(number).filter(|it| it.stage != Stage::Ending) else {
+            let Some(plane) = self.planes.get(number).filter(|it| !it.is_killed) else {
                 return;
             };
             match plane.receive() {
@@ -38,23 +39,13 @@ impl Supervisor {
 
     fn take(&mut self, number: u32, message: ToSupervisor) -> anyhow::Result<()> {
         let is_serving = self.planes.is_serving(number);
-        let stage = self.planes.get(number).map(|plane| plane.stage);
-        anyhow::ensure!(stage.is_some_and(|it| it.takes(&message)), "it says a step out of turn");
         match message {
             ToSupervisor::Hello { wire, journal } => self.hello(number, wire, journal),
             ToSupervisor::Ready { refusal: Some(why) } => {
                 self.plane_refuses(number, why.as_str());
             }
-            ToSupervisor::Ready { refusal: None } if is_serving => {
-                let positions = std::mem::take(&mut self.positions);
-                self.journal.repair(self.planes.others_are_gone());
-                if let Some(plane) = self.planes.serving() {
-                    Self::go(plane, &positions, self.journal.file());
-                }
-            }
-            ToSupervisor::Ready { refusal: None } => self.next_is_ready(),
-            ToSupervisor::Running {} if is_serving => self.plane_runs(),
-            ToSupervisor::Running {} => self.next_runs(),
+            ToSupervisor::Ready { refusal: None } => self.happens(Event::Ready { plane: number }),
+            ToSupervisor::Running {} => self.happens(Event::Running { plane: number }),
             ToSupervisor::Finished { order, is_told, is_closing, refusal } => {
                 let refusal = refusal.map(|why| why.as_str().to_owned());
                 self.is_finished(number, order, Finished { is_told, is_closing, refusal })?;
@@ -63,21 +54,21 @@ impl Supervisor {
                 let done = (number, drops.into_inner(), keep);
                 let reply = reply.map(ringway_supervisor::wire::List::into_inner);
                 self.frame_is_done(link, done, reply, is_closing)?;
-                self.upgrade_goes_on();
             }
             ToSupervisor::Forget { link, drops } if is_serving => {
                 self.forget(link, &drops.into_inner());
-                self.upgrade_is_overtaken();
+                self.happens(Event::Overtaken);
             }
             ToSupervisor::Closed { port } if is_serving => self.plane_has_closed(PortId(port)),
             ToSupervisor::Export { is_last, positions } if is_serving => {
-                let plane = self.planes.serving().filter(|it| it.stage == Stage::Quiescing);
+                let stage = self.planes.succession.stage(number);
+                let plane = self.planes.get(number).filter(|_| stage == Some(Stage::Quiescing));
                 let plane = plane.ok_or_else(|| anyhow::anyhow!("positions are not asked for"))?;
                 plane.export.extend(positions.into_inner());
                 anyhow::ensure!(plane.export.len() <= POSITIONS_LEN_MAX, "too many positions");
                 if is_last {
-                    plane.enters(Stage::Frozen);
-                    self.upgrade_has_positions();
+                    let bytes = std::mem::take(&mut plane.export);
+                    self.happens(Event::Positions { plane: number, bytes });
                 }
             }
             ToSupervisor::Answer { ask, is_last, bytes } if is_serving => {
@@ -88,12 +79,11 @@ impl Supervisor {
                 anyhow::ensure!(text.len() <= ANSWER_LEN_MAX, "a longer answer than any");
                 if is_last {
                     self.answered(ask);
-                    self.upgrade_goes_on();
                 }
             }
             ToSupervisor::LetGo { link, offence, why } if is_serving => {
                 self.let_go(link, offence, why.as_str());
-                self.upgrade_is_overtaken();
+                self.happens(Event::Overtaken);
             }
             ToSupervisor::TapGone { port } if is_serving => self.on_tap_gone(PortId(port)),
             ToSupervisor::Forbidden { .. } | ToSupervisor::GoesOn {} => {
@@ -119,7 +109,6 @@ impl Supervisor {
             Some(why) => self.plane_refuses(number, &why),
             None => {}
         }
-        self.upgrade_goes_on();
         Ok(())
     }
 
@@ -136,9 +125,11 @@ impl Supervisor {
                 let why = format!("it knows journals of layouts {first} to {last}, and not {ours}");
                 self.plane_refuses(number, &why);
             }
-            Some(..NEWER) if self.was_given_any(number) => self.start_without_descriptors(number),
-            Some(_) if self.planes.is_coming(number) => self.next_says_hello(),
-            Some(_) => self.load(number),
+            Some(speaks) => {
+                let has_any = self.planes.get(number).is_some_and(|it| !it.given.is_empty());
+                let needs_bare = speaks < NEWER && has_any;
+                self.happens(Event::Hello { plane: number, needs_bare });
+            }
             None => {
                 let Versions { first, last } = wire;
                 let why = format!("it speaks versions {first} to {last}, and not {WIRE_VERSION}");
@@ -148,29 +139,14 @@ impl Supervisor {
     }
 
     /// A data plane cannot serve, and says why.
-    fn plane_refuses(&mut self, number: u32, why: &str) {
-        if self.planes.is_coming(number) {
-            return self.upgrade_fails(why);
+    fn plane_refuses(&mut self, plane: PlaneNumber, why: &str) {
+        let why = why.to_owned();
+        match self.planes.is_begun() {
+            _ if self.planes.is_next(plane) => {}
+            true => tracing::error!("the data plane cannot start: {why}"),
+            false => self.planes.why_ended = Some(why.clone()),
         }
-        if self.planes.is_begun() {
-            tracing::error!("the data plane cannot start: {why}");
-        } else {
-            self.planes.why_ended = Some(why.to_owned());
-        }
-        self.planes.get(number).into_iter().for_each(|plane| plane.is_condemned = true);
-        self.end_plane(number, "");
-    }
-
-    fn plane_runs(&mut self) {
-        if let Some(plane) = self.planes.serving() {
-            plane.enters(Stage::Running);
-        }
-        self.forget_seen_ips();
-        if let Some(since) = self.counts.down_since.take() {
-            let ms = since.elapsed().as_millis();
-            tracing::info!("a new data plane serves, {ms} ms after the end of the last one");
-        }
-        self.hand_over_all();
-        self.ask_again();
+        self.planes.get(plane).into_iter().for_each(|it| it.is_condemned = true);
+        self.happens(Event::Refuses { plane, why });
     }
 }

@@ -41,6 +41,7 @@ mod source;
 mod state_file;
 mod stations;
 mod stats;
+mod succession;
 mod system_calls;
 mod take_over;
 mod tap_port;
@@ -64,6 +65,7 @@ use anyhow::{Context, bail};
 use ringway_foreign::DeferredDrop;
 use ringway_host::{EventFd, Events, Poller};
 use ringway_supervisor::restart::Restarts;
+use ringway_supervisor::succession::Event;
 use ringway_switch::PortId;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use tracing::info;
@@ -139,15 +141,11 @@ pub struct Supervisor {
     planes: Planes,
     journal: Watched,
     restarts: Restarts,
-    /// When the next data plane is to be started.
-    start_at: Option<Instant>,
-    /// Nothing is read from front-ends and clients: a data plane takes over from another one.
-    is_holding: bool,
-    upgrade: Option<upgrade::Upgrade>,
-    replacing: Option<replace::Replacing>,
+    /// The program that a client has named; behind an upgrade, the one before.
+    other_program: Option<File>,
+    /// The program that is to take this one's place is asked whether it can.
+    check: Option<replace::Check>,
     fd_store: FdStore,
-    /// Where rings stand that the last data plane has stopped; JSON of its making.
-    positions: Vec<u8>,
     questions: BTreeMap<u32, Question>,
     reloading: Option<reloading::Reloading>,
     next_order: u32,
@@ -196,7 +194,7 @@ impl Supervisor {
             Self::new((config.settings, workers), identity, (control, journal), given)?;
         supervisor.over = over;
         supervisor.sockets = sockets;
-        supervisor.start_plane()?;
+        supervisor.happens(Event::Begin);
         let asked = Asked::default();
         config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec, &asked));
         supervisor.open_added();
@@ -253,15 +251,12 @@ impl Supervisor {
             refused: DeferredDrop::start().context("starting a thread")?,
             program: File::open(PROGRAM)
                 .with_context(|| format!("{PROGRAM} cannot be opened: mount /proc"))?,
-            planes: Planes::default(),
+            planes: Planes::new(0),
             journal,
             restarts: Restarts::default(),
-            start_at: None,
-            is_holding: false,
-            upgrade: None,
-            replacing: None,
+            other_program: None,
+            check: None,
             fd_store: FdStore::of_environment(vec![]),
-            positions: Vec::new(),
             questions: BTreeMap::new(),
             reloading: None,
             next_order: 0,
@@ -366,7 +361,7 @@ impl Supervisor {
                     let _ = (&self.signals).read(&mut [0; 16]);
                     return Ok(false);
                 }
-                Some(Wake::Reload) if !self.is_holding => {
+                Some(Wake::Reload) if !self.planes.is_holding() => {
                     let _ = (&self.reload_signals).read(&mut [0; 16]);
                     // There is no file to read again: its terminal was closed.
                     if self.file.is_none() {

@@ -36,7 +36,7 @@ impl Supervisor {
         message: impl FnOnce(u32) -> ToData,
         fds: Vec<Sent>,
     ) -> bool {
-        let Some(plane) = self.planes.serving().filter(|plane| plane.is_loaded()) else {
+        let Some(plane) = self.planes.loaded() else {
             return false;
         };
         Self::order(plane, &mut self.next_order, order, (message, fds));

@@ -48,38 +48,6 @@ pub(super) const MESSAGES_PER_TURN: usize = 64;
 /// Messages of one that has ended: more than a socket holds.
 const LAST_MESSAGES_MAX: usize = 4096;
 
-/// How far it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// It was started.
-    Starting,
-    /// It gets what there is.
-    Loading,
-    /// It has all of it, and waits.
-    Ready,
-    /// It was told to go.
-    Going,
-    Running,
-    /// It was told to stop where it is.
-    Quiescing,
-    /// It has done so.
-    Frozen,
-    /// It was killed, and has not ended yet.
-    Ending,
-}
-
-impl Stage {
-    /// Whether it may say that: a step that is said again would begin its time limit anew.
-    pub(super) fn takes(self, message: &ToSupervisor) -> bool {
-        match message {
-            ToSupervisor::Hello { .. } => self == Self::Starting,
-            ToSupervisor::Ready { refusal: None } => self == Self::Loading,
-            ToSupervisor::Running {} => self == Self::Going,
-            _ => true,
-        }
-    }
-}
-
 /// A file descriptor that goes to the data plane.
 #[derive(Debug, Clone)]
 pub(super) enum Sent {
@@ -108,8 +76,8 @@ pub(super) struct Plane {
     pub(super) batch: Option<(Batch, Vec<Owed>)>,
     /// The version of what both speak.
     pub(super) speaks: u16,
-    pub(super) stage: Stage,
-    pub(super) since: Instant,
+    /// Nothing that it says counts any more.
+    pub(super) is_killed: bool,
     pub(super) watch: Watch,
     pub(super) look_at: Option<Instant>,
     is_hung: bool,
@@ -175,7 +143,7 @@ impl Plane {
             .context("starting the data plane")?;
         drop(kept);
         let given = given.into_iter().map(|fd| (fd.as_fd().as_raw_fd(), fd)).collect();
-        let plane = Self::of(Pid::from_child(&child), channel, Stage::Starting)?;
+        let plane = Self::of(Pid::from_child(&child), channel)?;
         Ok(Self { given, ..plane })
     }
 
@@ -186,11 +154,11 @@ impl Plane {
     pub(super) fn resume(record: &PlaneRecord, channel: OwnedFd) -> anyhow::Result<Self> {
         let &PlaneRecord { pid, may_route, speaks, .. } = record;
         let pid = Pid::from_raw(pid).context("no process")?;
-        let plane = Self::of(pid, Channel::over(channel), Stage::Running)?;
+        let plane = Self::of(pid, Channel::over(channel))?;
         Ok(Self { may_route, speaks: speaks.unwrap_or(1), ..plane })
     }
 
-    pub(super) fn of(pid: Pid, channel: Channel, stage: Stage) -> anyhow::Result<Self> {
+    pub(super) fn of(pid: Pid, channel: Channel) -> anyhow::Result<Self> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("watching the data plane")?;
         Ok(Self {
             pid,
@@ -200,8 +168,7 @@ impl Plane {
             given: BTreeMap::new(),
             batch: None,
             speaks: 1,
-            stage,
-            since: Instant::now(),
+            is_killed: false,
             watch: Watch::default(),
             look_at: None,
             is_hung: false,
@@ -220,15 +187,6 @@ impl Plane {
 
     pub(super) fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
-    }
-
-    /// It may be told of ports and front-ends: it has those that there are.
-    pub(super) fn is_loaded(&self) -> bool {
-        matches!(self.stage, Stage::Loading | Stage::Ready | Stage::Going | Stage::Running)
-    }
-
-    pub(super) fn enters(&mut self, stage: Stage) {
-        (self.stage, self.since) = (stage, Instant::now());
     }
 
     /// The next message. `None`: there is none now.
@@ -265,10 +223,9 @@ impl Plane {
         }
     }
 
-    /// Looks whether it answers, and whether its workers go on.
+    /// Looks whether it answers, and whether its workers, if it runs, go on.
     pub(super) fn look(&mut self, now: Instant, beats: &[Beat]) {
         let oldest = self.outbox.oldest();
-        let beats = if self.stage == Stage::Running { beats } else { &[] };
         let Look { act, asks, again } = self.watch.look(now, oldest, beats);
         if asks {
             self.ask_whether_it_goes_on();
@@ -291,10 +248,9 @@ impl Plane {
 
     /// Ends it; it has ended when its pidfd says so.
     pub(super) fn kill(&mut self) {
-        if self.stage != Stage::Ending {
+        if !std::mem::replace(&mut self.is_killed, true) {
             self.signal(Signal::KILL);
             self.outbox.clear();
-            self.enters(Stage::Ending);
         }
     }
 
@@ -337,28 +293,14 @@ pub(super) fn has_ended_within(pidfd: &OwnedFd, at_most: Duration) -> rustix::io
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringway_supervisor::wire::Versions;
 
-    #[test]
-    fn each_step_is_said_once_and_in_its_turn() {
-        use Stage::{Ending, Frozen, Going, Loading, Quiescing, Ready, Running, Starting};
-        let stages = [Starting, Loading, Ready, Going, Running, Quiescing, Frozen, Ending];
-        let versions = || Versions { first: 1, last: 1 };
-        let hello = ToSupervisor::Hello { wire: versions(), journal: versions() };
-        let ready = ToSupervisor::Ready { refusal: None };
-        let taken = |message| stages.into_iter().filter(move |stage| stage.takes(message));
-        assert!(taken(&hello).eq([Starting]));
-        assert!(taken(&ready).eq([Loading]));
-        assert!(taken(&ToSupervisor::Running {}).eq([Going]));
-        assert!(taken(&ToSupervisor::Forbidden { call: 1 }).eq(stages));
-    }
     /// It says how it ended: killed by others, or for what it has done.
     #[test]
     fn one_that_is_killed_for_what_it_has_done_is_not_killed_from_outside() {
         for (is_condemned, end) in [(false, End::Signal(SIGKILL)), (true, End::Condemned)] {
             let mut child = Command::new("sleep").arg("60").spawn().expect("it starts");
             let (channel, _theirs) = Channel::pair().expect("sockets");
-            let plane = Plane::of(Pid::from_child(&child), channel, Stage::Going);
+            let plane = Plane::of(Pid::from_child(&child), channel);
             let mut plane = plane.expect("it runs");
             plane.is_condemned = is_condemned;
             assert_eq!(plane.end(), None);

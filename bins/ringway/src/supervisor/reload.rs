@@ -210,7 +210,7 @@ impl Supervisor {
             return;
         }
         let told = spec_text::settings(&settings, self.workers, self.has_routers());
-        if let Some(plane) = self.planes.serving().filter(|plane| plane.is_loaded()) {
+        if let Some(plane) = self.planes.loaded() {
             plane.tell(&ToData::Config { settings: told }, vec![]);
         }
         let outcome = match settings.control == self.settings.control {

@@ -5,8 +5,7 @@
 //! nothing is outstanding, everything is written into a sealed file in memory, and the program is
 //! started in place. Whatever fails before leaves this supervisor as it is, and the answer says so.
 //!
-//! Limits: the new program is waited for at most [`CHECKED_WITHIN`], and a moment without anything
-//! outstanding at most [`AT_REST_WITHIN`], for which front-ends and clients wait.
+//! How: [`succession`](ringway_supervisor::succession) decides when, and here is what it needs.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
@@ -17,10 +16,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use nix::sys::signal::{SigSet, SigmaskHow};
+use ringway_supervisor::succession::Event;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -34,44 +34,37 @@ use super::record::{AskedRecord, file};
 use crate::control::refusal;
 use crate::sandbox;
 
-const CHECKED_WITHIN: Duration = Duration::from_secs(2);
-
-const AT_REST_WITHIN: Duration = Duration::from_secs(1);
-
 /// Bytes of what the new program complains about that are read.
 const COMPLAINT_LEN_MAX: u64 = 400;
 
 /// The command of the new program, with the number of the file as its argument.
 const COMMAND: &str = "take-over";
 
-/// A supervisor that is to be replaced.
-pub(super) struct Replacing {
-    asked: AskedRecord,
-    since: Instant,
-    step: Step,
+/// The new program says whether it can read what is written down.
+pub(super) struct Check {
+    child: Child,
+    complaint: File,
 }
 
-enum Step {
-    /// The new program says whether it can read what is written down.
-    Checking { child: Child, complaint: File },
-    /// Front-ends and clients wait until nothing is outstanding.
-    Resting,
+impl Drop for Check {
+    fn drop(&mut self) {
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
 }
 
 impl Supervisor {
     /// The new data plane works: its program is to take the supervisor's place.
-    pub(super) fn begin_replacing(&mut self, client: ClientId, stall: Duration) {
-        let stall_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
-        let asked = AskedRecord { slot: client.slot, serial: client.serial, stall_us };
-        match self.ask_the_program(asked) {
-            Ok(step) => {
-                self.replacing = Some(Replacing { asked, since: Instant::now(), step });
-            }
-            Err(why) => self.stays(asked, &format!("{why:#}")),
+    pub(super) fn check_program(&mut self, client: ClientId, stall: Duration) {
+        let pid = self.planes.current().map(super::plane::Plane::pid);
+        info!(pid, "upgraded: packets waited {stall:.1?}");
+        self.other_program = None;
+        match self.ask_the_program(asked(client, stall)) {
+            Ok(check) => self.check = Some(check),
+            Err(why) => self.happens(Event::Checked(Err(format!("{why:#}")))),
         }
     }
 
-    fn ask_the_program(&self, asked: AskedRecord) -> anyhow::Result<Step> {
+    fn ask_the_program(&self, asked: AskedRecord) -> anyhow::Result<Check> {
         let record = file::write(&self.records(Some(asked))?)?;
         let complaint = File::from(memfd_create("ringway-complaint", MemfdFlags::CLOEXEC)?);
         let child = Command::new(format!("/proc/self/fd/{}", self.program.as_raw_fd()))
@@ -82,35 +75,20 @@ impl Supervisor {
             .stderr(complaint.try_clone()?)
             .spawn()
             .context("starting it")?;
-        Ok(Step::Checking { child, complaint })
+        Ok(Check { child, complaint })
     }
 
-    /// Goes on with a replacement that is under way, or ends one that takes too long.
-    pub(super) fn look_after_replacing(&mut self, now: Instant) {
-        let Some(mut replacing) = self.replacing.take() else { return };
-        let age = now - replacing.since;
-        let failed = match &mut replacing.step {
-            Step::Checking { child, complaint } => match child.try_wait() {
-                Ok(Some(status)) if status.success() => {
-                    replacing = Replacing { since: now, step: Step::Resting, ..replacing };
-                    self.hold(true);
-                    None
-                }
-                Ok(Some(status)) => Some(complained(complaint).unwrap_or(status.to_string())),
-                Ok(None) if age < CHECKED_WITHIN => None,
-                Ok(None) => {
-                    let _ = child.kill().and_then(|()| child.wait());
-                    Some(format!("it did not say within {CHECKED_WITHIN:?} whether it can"))
-                }
-                Err(why) => Some(why.to_string()),
-            },
-            Step::Resting if age < AT_REST_WITHIN => None,
-            Step::Resting => self.hindrance(),
+    /// Hears what the new program says.
+    pub(super) fn look_after_check(&mut self) {
+        let Some(check) = &mut self.check else { return };
+        let outcome = match check.child.try_wait() {
+            Ok(None) => return,
+            Ok(Some(status)) if status.success() => Ok(()),
+            Ok(Some(status)) => Err(complained(&mut check.complaint).unwrap_or(status.to_string())),
+            Err(why) => Err(why.to_string()),
         };
-        match failed {
-            Some(why) => self.stays(replacing.asked, &why),
-            None => self.replacing = Some(replacing),
-        }
+        self.check = None;
+        self.happens(Event::Checked(outcome));
     }
 
     /// Why this moment is not one to replace the supervisor, if it is not.
@@ -128,19 +106,18 @@ impl Supervisor {
 
     /// The program that is to be started in place now, if there is one.
     pub(super) fn is_to_be_replaced(&self) -> bool {
-        let is_resting = |it: &Replacing| matches!(it.step, Step::Resting);
-        self.replacing.as_ref().is_some_and(is_resting) && self.hindrance().is_none()
+        self.planes.succession.waits_to_give_place() && self.hindrance().is_none()
     }
 
     /// Starts the new program in place, and returns only if that fails; `before` is called last of
     /// all.
     pub(super) fn give_place(&mut self, before: impl FnOnce()) {
-        let Some(Replacing { asked, .. }) = self.replacing.take() else { return };
-        let why = match self.start_in_place(asked, before) {
+        let Some((client, stall)) = self.planes.succession.replacement() else { return };
+        let why = match self.start_in_place(asked(client, stall), before) {
             Ok(never) => match never {},
-            Err(why) => why,
+            Err(why) => format!("{why:#}"),
         };
-        self.stays(asked, &format!("{why:#}"));
+        self.happens(Event::NotReplaced { why });
     }
 
     fn start_in_place(
@@ -171,14 +148,17 @@ impl Supervisor {
     }
 
     /// This supervisor goes on.
-    fn stays(&mut self, asked: AskedRecord, why: &str) {
-        if self.is_holding {
-            self.hold(false);
-        }
+    pub(super) fn stays(&mut self, client: ClientId, why: Option<String>) {
+        let why = why.or_else(|| self.hindrance()).unwrap_or_default();
         let why = format!("the data plane was upgraded; the old supervisor goes on: {why}");
         warn!("{why}");
-        self.answer_client(ClientId { slot: asked.slot, serial: asked.serial }, &refusal(&[why]));
+        self.answer_client(client, &refusal(&[why]));
     }
+}
+
+fn asked(client: ClientId, stall: Duration) -> AskedRecord {
+    let stall_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
+    AskedRecord { slot: client.slot, serial: client.serial, stall_us }
 }
 
 /// The first line that it has written.

@@ -14,7 +14,6 @@ use super::captures::CaptureFds;
 use super::control_client::ClientId;
 use super::descriptors::explained;
 use super::order::Asked;
-use super::plane::Stage;
 use super::ports::Port;
 use super::source::Source;
 use crate::config::error::no_port;
@@ -138,10 +137,7 @@ impl Supervisor {
 
     /// Asks the data plane what it was not asked yet.
     pub(super) fn ask_again(&mut self) {
-        let Some(plane) = self.planes.serving().filter(|plane| plane.stage == Stage::Running)
-        else {
-            return;
-        };
+        let Some(plane) = self.planes.running() else { return };
         for (&ask, question) in &self.questions {
             if let Entry::Vacant(place) = plane.asks.entry(ask) {
                 place.insert(Vec::new());

@@ -33,12 +33,12 @@ impl Supervisor {
     pub(super) fn opens_first_router(&mut self, id: PortId, asked: &Asked) -> bool {
         let is_router = self.ports.get(&id).is_some_and(|port| port.spec.kind == PortKind::Nat);
         let is_sandboxed = self.settings.sandbox;
-        let may_not = self.planes.current().is_some_and(|it| it.is_loaded() && !it.may_route);
+        let may_not = self.planes.loaded().is_some_and(|plane| !plane.may_route);
         if !(is_router && is_sandboxed && may_not) {
             return false;
         }
         // One that was begun for another router gets this one, too.
-        let begun = if self.is_renewing() { Ok(()) } else { self.renew_plane() };
+        let begun = if self.planes.succession.is_renewing() { Ok(()) } else { self.renew_plane() };
         match begun {
             Ok(()) => {
                 if let Some(port) = self.ports.get_mut(&id) {

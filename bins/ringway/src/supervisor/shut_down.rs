@@ -16,7 +16,7 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 impl Supervisor {
     /// Tells guests that the link is down, gives them a moment, and closes everything.
     pub fn shut_down(mut self) {
-        self.upgrade = None;
+        self.check = None;
         self.fd_store.tell("STOPPING=1");
         self.fd_store.keep_only(&[]);
         self.fd_store.store_nothing();

@@ -1,11 +1,11 @@
 //! A supervisor that goes on where another one has written down how far it was.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use ringway_supervisor::restart::Restarts;
+use ringway_supervisor::succession::Event;
 use ringway_supervisor::wire::{Bytes, SeenIp};
 use ringway_switch::PortId;
 use ringway_vhost_user::Connection;
@@ -21,6 +21,7 @@ use super::front_end::FrontEnd;
 use super::journal::Watched;
 use super::peer::Peer;
 use super::plane::{Plane, has_ended_within};
+use super::planes::Planes;
 use super::ports::Port;
 use super::record::{
     AskedRecord, FdAt, Found, FoundFds, LinkRecord, PlaneRecord, PortRecord, Whole,
@@ -29,7 +30,7 @@ use super::source::Source;
 use super::stations::Stations;
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
-use super::{Supervisor, Wake, replace};
+use super::{Supervisor, replace};
 use crate::control::{PROTOCOL_VERSION, UpgradeReply, reply_line};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
@@ -125,14 +126,14 @@ impl Supervisor {
         for link in links {
             supervisor.resume_link(link)?;
         }
-        supervisor.planes.next = whole.next.plane;
+        supervisor.planes = Planes::new(whole.next.plane);
         supervisor.fd_store = FdStore::of_environment(std::mem::take(&mut whole.stored));
         match whole.plane.take() {
             Some(plane) => supervisor.resume_plane(&plane, &mut fds)?,
             None => {
                 supervisor.wait_for_the_end_of(whole.ended, &mut fds)?;
                 supervisor.journal.renew();
-                supervisor.start_plane()?;
+                supervisor.happens(Event::Begin);
                 supervisor.wait_for_the_first()?;
             }
         }
@@ -219,8 +220,7 @@ impl Supervisor {
     fn resume_plane(&mut self, record: &PlaneRecord, fds: &mut FoundFds) -> anyhow::Result<()> {
         let channel = fds.take(record.channel)?;
         let plane = Plane::resume(record, channel)?;
-        self.poller.add(plane.channel.as_fd(), Wake::Plane(record.number).token())?;
-        self.poller.add(plane.pidfd.as_fd(), Wake::PlaneEnd(record.number).token())?;
+        self.watch_plane(record.number, &plane)?;
         self.planes.resume(record.number, plane);
         Ok(())
     }

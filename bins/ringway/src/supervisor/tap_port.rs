@@ -210,7 +210,7 @@ impl Supervisor {
     /// When the next tap is to be opened again.
     pub(super) fn next_reopening(&self) -> Option<Instant> {
         let due = self.ports.values().filter_map(|port| port.tap.reopen_at);
-        due.filter(|_| !self.is_holding).min()
+        due.filter(|_| !self.planes.is_holding()).min()
     }
 
     /// Opens taps again whose time has come.
@@ -219,7 +219,7 @@ impl Supervisor {
         let workers = self.workers;
         for id in self.ids() {
             let Some(port) = self.ports.get_mut(&id) else { continue };
-            if self.is_holding || port.tap.reopen_at.is_none_or(|at| at > now) {
+            if self.planes.is_holding() || port.tap.reopen_at.is_none_or(|at| at > now) {
                 continue;
             }
             port.tap.reopen_at = None;

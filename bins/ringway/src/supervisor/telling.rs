@@ -4,11 +4,12 @@
 //! counts against a limit of the user, which others of that user may have reached. What has changed
 //! since its start travels.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::outbox::{Lane, Owed, Sending};
-use ringway_supervisor::wire::{Batch, GIVEN_MAX, List, ToData};
+use ringway_supervisor::wire::{Batch, GIVEN_MAX, List, ToData, pieces};
 use rustix::io::Errno;
 
 use super::plane::{Plane, Sent};
@@ -50,8 +51,13 @@ impl Plane {
         self.batch = None;
     }
 
-    /// Its rings have started: what it was started with and does not have by now is closed.
-    pub(super) fn forget_given(&mut self) {
+    /// Rings may start, there where those positions say. Descriptors that it was started with and
+    /// does not have by now are closed.
+    pub(super) fn go(&mut self, positions: &[u8], journal: &Arc<OwnedFd>) {
+        for (is_last, positions) in pieces(positions) {
+            let fds = is_last.then(|| Sent::Own(journal.clone()));
+            self.tell(&ToData::Go { is_last, positions }, fds.into_iter().collect());
+        }
         self.given.clear();
     }
 
@@ -146,13 +152,10 @@ impl Plane {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use ringway_supervisor::wire::Bytes;
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::process::getpid;
 
-    use super::super::plane::Stage;
     use super::*;
     use crate::channel::{Channel, Packet};
 
@@ -161,7 +164,7 @@ mod tests {
     fn a_descriptor_is_named_once_and_travels_from_then_on() {
         let (ours, theirs) = Channel::pair().expect("sockets");
         let theirs = Channel::over(theirs);
-        let mut plane = Plane::of(getpid(), ours, Stage::Loading).expect("this process");
+        let mut plane = Plane::of(getpid(), ours).expect("this process");
         let fd = Sent::Own(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("one")));
         let number = fd.as_fd().as_raw_fd();
         (plane.given, plane.speaks) = ([(number, fd.clone())].into(), NEWER);

@@ -315,7 +315,7 @@ impl Supervisor {
 
     pub(super) fn next_try(&self) -> Option<Instant> {
         let ports = self.ports.values().filter_map(|port| port.vm.as_ref()?.next_try());
-        ports.filter(|_| !self.is_holding).min()
+        ports.filter(|_| !self.planes.is_holding()).min()
     }
 
     /// Ports that connect by themselves try again when their time has come.
@@ -327,7 +327,7 @@ impl Supervisor {
             let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else {
                 continue;
             };
-            if self.is_holding {
+            if self.planes.is_holding() {
                 return;
             }
             if let Some(connection) = vm.try_connect(now) {

@@ -32,7 +32,7 @@ impl Supervisor {
         let mut fds = Fds::default();
         let mut whole = self.whole(&mut fds)?;
         whole.next = Numbers {
-            plane: self.planes.next,
+            plane: self.planes.succession.last(),
             order: self.next_order,
             ask: self.next_ask,
             link: self.next_link,
