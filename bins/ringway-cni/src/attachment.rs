@@ -1,9 +1,9 @@
 //! One attachment and its port: the names and labels by which they find each other.
 
-use serde_json::{Map, Value, json};
+use ringway_control::protocol::ListedPort;
+use serde_json::{Map, Value};
 
 use crate::configuration::{Call, Configuration, Kind};
-use crate::control::Port;
 
 const NETWORK: &str = "cni.network";
 const CONTAINER: &str = "cni.container";
@@ -27,22 +27,22 @@ impl<'a> Key<'a> {
     }
 
     /// Of a port that this plugin has made.
-    pub fn of_port(port: &'a Port) -> Option<Self> {
+    pub fn of_port(port: &'a ListedPort) -> Option<Self> {
         let find = |wanted: &str| {
-            let mut labels = port.labels.iter().filter_map(|label| label.split_once(':'));
+            let mut labels = port.texts("label").filter_map(|label| label.split_once(':'));
             labels.find(|(key, _)| *key == wanted).map(|(_, value)| value)
         };
         let (network, container) = (find(NETWORK)?, find(CONTAINER)?);
         Some(Self { network, container, interface: find(INTERFACE)? })
     }
 
-    fn labels(&self) -> Value {
+    fn labels(&self) -> Vec<String> {
         let Self { network, container, interface } = self;
-        json!([
+        vec![
             format!("{NETWORK}:{network}"),
             format!("{CONTAINER}:{container}"),
             format!("{INTERFACE}:{interface}"),
-        ])
+        ]
     }
 
     /// The same in each call (FNV-1a, 64 bits), and short enough for an interface.
@@ -81,7 +81,7 @@ impl<'a> Key<'a> {
             port.insert("mac".into(), mac.clone().into());
         }
         port.insert("name".into(), name.into());
-        port.insert("label".into(), self.labels());
+        port.insert("label".into(), self.labels().into());
         port
     }
 }
@@ -93,14 +93,13 @@ mod tests {
     #[test]
     fn a_port_is_found_again_by_its_labels() {
         let key = Key { network: "blue", container: "c1", interface: "net1" };
-        let labels: Vec<String> = serde_json::from_value(key.labels()).expect("texts");
-        let port = Port {
-            name: key.port(),
-            labels,
+        let options = [("name", key.port().into()), ("label", key.labels().into())];
+        let port = ListedPort {
+            port: options.map(|(option, value)| (option.to_owned(), value)).into_iter().collect(),
             state: String::new(),
             mac: None,
             socket: None,
-            mtu: None,
+            added: false,
         };
         assert_eq!(Key::of_port(&port), Some(key));
         assert!(key.tap().len() <= 15);

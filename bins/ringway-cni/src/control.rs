@@ -1,27 +1,19 @@
 //! Asking a running ringway (`docs/control-protocol.md`).
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use ringway_control::protocol::client::{NoReply, exchange};
+use ringway_control::protocol::{ChangeReply, ListedPort, PortListReply, Request};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::answer::{Code, Failure};
 
-/// Longest wait for an answer, and its most bytes.
+/// Longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(60);
-const REPLY_LEN_MAX: u64 = 16 << 20;
-
-/// A port of ringway, as far as this plugin looks at it.
-#[derive(Debug, Clone)]
-pub struct Port {
-    pub name: String,
-    pub labels: Vec<String>,
-    pub state: String,
-    pub mac: Option<String>,
-    pub socket: Option<String>,
-    pub mtu: Option<u64>,
-}
 
 /// A ringway that may run.
 #[derive(Debug)]
@@ -34,9 +26,8 @@ impl Control<'_> {
     ///
     /// # Errors
     /// No ringway answers.
-    pub fn ports(&self) -> Result<Vec<Port>, Failure> {
-        let reply = self.ask(json!({ "version": 1, "command": "port_list" }))?;
-        Ok(reply["ports"].as_array().into_iter().flatten().filter_map(port).collect())
+    pub fn ports(&self) -> Result<Vec<ListedPort>, Failure> {
+        self.ask(&Request::PortList).map(|reply: PortListReply| reply.ports)
     }
 
     /// The same; none where no ringway listens, because ports that were added end with it. One that
@@ -44,7 +35,7 @@ impl Control<'_> {
     ///
     /// # Errors
     /// A ringway may be there, and does not answer.
-    pub fn ports_left(&self) -> Result<Vec<Port>, Failure> {
+    pub fn ports_left(&self) -> Result<Vec<ListedPort>, Failure> {
         match UnixStream::connect(self.socket).map_err(|why| why.kind()) {
             Err(ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(Vec::new()),
             _ => self.ports(),
@@ -56,7 +47,7 @@ impl Control<'_> {
     /// # Errors
     /// No ringway answers, or it refuses.
     pub fn add(&self, port: Map<String, Value>) -> Result<(), Failure> {
-        self.ask(json!({ "version": 1, "command": "port_add", "port": port })).map(drop)
+        self.change(&Request::PortAdd { port, until_restart: false })
     }
 
     /// Removes a port.
@@ -64,43 +55,59 @@ impl Control<'_> {
     /// # Errors
     /// No ringway answers, or there is no such port.
     pub fn remove(&self, name: &str) -> Result<(), Failure> {
-        self.ask(json!({ "version": 1, "command": "port_remove", "name": name })).map(drop)
+        self.change(&Request::PortRemove(name.to_owned()))
     }
 
-    fn ask(&self, request: Value) -> Result<Value, Failure> {
-        let failure = |code, why| Failure::new(code, format!("ringway at {}: {why}", self.socket));
-        let line = exchange(self.socket, &request)
-            .map_err(|why| failure(Code::TryAgain, why.to_string()))?;
-        let reply: Value = serde_json::from_str(&line)
-            .map_err(|why| failure(Code::Ringway, format!("not an answer: {why}")))?;
-        match reply["ok"].as_bool() {
-            Some(true) => Ok(reply),
-            _ => {
-                let why = reply["error"].as_str().unwrap_or("refused").to_string();
-                Err(failure(Code::Ringway, why))
-            }
-        }
+    fn change(&self, request: &Request) -> Result<(), Failure> {
+        self.ask(request).map(|_: ChangeReply| ())
+    }
+
+    fn ask<R: DeserializeOwned>(&self, request: &Request) -> Result<R, Failure> {
+        exchange(Path::new(self.socket), request, LIMIT).map_err(|why| {
+            let code = match why {
+                NoReply::Io(_) => Code::TryAgain,
+                NoReply::NotAnAnswer(_) | NoReply::Refused(_) => Code::Ringway,
+            };
+            Failure::new(code, format!("ringway at {}: {why}", self.socket))
+        })
     }
 }
 
-fn exchange(socket: &str, request: &Value) -> std::io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_write_timeout(Some(LIMIT))?;
-    stream.write_all(format!("{request}\n").as_bytes())?;
-    let mut line = String::new();
-    BufReader::new(stream.take(REPLY_LEN_MAX)).read_line(&mut line)?;
-    Ok(line)
-}
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
 
-fn port(listed: &Value) -> Option<Port> {
-    let (options, text) = (&listed["port"], |value: &Value| value.as_str().map(str::to_owned));
-    Some(Port {
-        name: text(&options["name"])?,
-        labels: options["label"].as_array().into_iter().flatten().filter_map(text).collect(),
-        state: text(&listed["state"]).unwrap_or_default(),
-        mac: text(&listed["mac"]),
-        socket: text(&listed["socket"]),
-        mtu: options["mtu"].as_u64(),
-    })
+    use super::*;
+
+    /// What is told by a ringway that answers with this line.
+    fn told(answer: &'static str) -> String {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("c.sock");
+        let listener = UnixListener::bind(&socket).expect("it listens");
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("it is asked");
+            BufReader::new(&stream).read_line(&mut String::new()).expect("a question");
+            stream.write_all(answer.as_bytes()).expect("connected");
+        });
+        let socket = socket.to_str().expect("a text");
+        let failure = Control { socket }.remove("a").expect_err(answer);
+        server.join().expect("it has answered");
+        failure.text("1.1.0").replace(socket, "SOCKET")
+    }
+
+    #[test]
+    fn a_runtime_is_told_whether_to_try_again() {
+        let nowhere = Control { socket: "/nowhere/c.sock" }.ports().expect_err("nothing is there");
+        let right = "{\"cniVersion\":\"1.1.0\",\"code\":11,\
+                     \"msg\":\"ringway at /nowhere/c.sock: No such file or directory (os error 2)\"}\n";
+        assert_eq!(nowhere.text("1.1.0"), right);
+        let refused = told("{\"version\":1,\"ok\":false,\"error\":\"why\",\"errors\":[\"why\"]}\n");
+        assert!(refused.contains("\"code\":100,\"msg\":\"ringway at SOCKET: why\""), "{refused}");
+        let wrong = told("hello\n");
+        assert!(
+            wrong.contains("\"code\":100,\"msg\":\"ringway at SOCKET: not an answer: "),
+            "{wrong}"
+        );
+    }
 }

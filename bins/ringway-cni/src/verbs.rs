@@ -1,12 +1,13 @@
 //! The verbs of CNI. Each may be killed at any moment: what it leaves behind, the next one takes
 //! away.
 
+use ringway_control::protocol::ListedPort;
 use serde_json::{Value, json};
 
 use crate::answer::{Code, Failure};
 use crate::attachment::Key;
 use crate::configuration::{Call, Configuration, Kind, Valid};
-use crate::control::{Control, Port};
+use crate::control::Control;
 use crate::device_info::DeviceInfo;
 use crate::{ipam, tap};
 
@@ -52,12 +53,12 @@ impl Verbs<'_> {
         }
     }
 
-    fn find(&self, name: &str) -> Result<Option<Port>, Failure> {
-        Ok(self.control.ports()?.into_iter().find(|port| port.name == name))
+    fn find(&self, name: &str) -> Result<Option<ListedPort>, Failure> {
+        Ok(self.control.ports()?.into_iter().find(|port| port.name() == name))
     }
 
     /// A name is a short hash: only its labels say whose a port is.
-    fn is_own(&self, port: &Port) -> bool {
+    fn is_own(&self, port: &ListedPort) -> bool {
         Key::of_port(port) == Some(self.key())
     }
 
@@ -102,7 +103,7 @@ impl Verbs<'_> {
             }
         };
         interface["mac"] = own_mac.into();
-        if let Some(mtu) = port.mtu {
+        if let Some(mtu) = port.port.get("mtu").and_then(Value::as_u64) {
             interface["mtu"] = mtu.into();
         }
         if let Some(namespace) = &self.call.namespace {
@@ -118,8 +119,8 @@ impl Verbs<'_> {
     }
 
     /// The port, if a ringway runs that has it.
-    fn find_left(&self, name: &str) -> Result<Option<Port>, Failure> {
-        Ok(self.control.ports_left()?.into_iter().find(|port| port.name == name))
+    fn find_left(&self, name: &str) -> Result<Option<ListedPort>, Failure> {
+        Ok(self.control.ports_left()?.into_iter().find(|port| port.name() == name))
     }
 
     /// It may be called again, and succeeds where the port is gone already. A plugin for addresses
@@ -187,7 +188,7 @@ impl Verbs<'_> {
                 (it.container.as_str(), it.interface.as_str()) == (key.container, key.interface)
             });
             if key.network == self.configuration.name && !is_known {
-                outcome = outcome.and(self.remove(&port.name));
+                outcome = outcome.and(self.remove(port.name()));
             }
         }
         outcome

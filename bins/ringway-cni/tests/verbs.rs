@@ -1,13 +1,15 @@
 //! The plugin as a runtime calls it, with a real ringway, whose program lies beside it
 //! (`cargo test --workspace` builds both).
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use ringway_control::protocol::client::ask;
+use ringway_control::protocol::{ChangeReply, ListedPort, PortListReply, Request};
 use serde_json::{Value, json};
 
 /// Longest wait until ringway answers.
@@ -47,24 +49,16 @@ impl Ringway {
     }
 
     /// The ports with labels: what the plugin has made.
-    fn ports(&self) -> Option<Vec<Value>> {
-        let mut stream = UnixStream::connect(&self.control).ok()?;
-        stream.write_all(b"{\"version\":1,\"command\":\"port_list\"}\n").ok()?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).ok()?;
-        let reply: Value = serde_json::from_str(&line).ok()?;
-        let ports = reply["ports"].as_array()?.iter().map(|port| port["port"].clone());
-        Some(ports.filter(|port| port["label"].is_array()).collect())
+    fn ports(&self) -> Option<Vec<ListedPort>> {
+        let reply: PortListReply = ask(&self.control, &Request::PortList).ok()?;
+        let is_made = |port: &ListedPort| port.texts("label").next().is_some();
+        Some(reply.ports.into_iter().filter(is_made).collect())
     }
 
-    fn set(&self, name: &Value, options: Value) {
-        let mut stream = UnixStream::connect(&self.control).expect("it listens");
-        let request =
-            json!({ "version": 1, "command": "port_set", "name": name, "options": options });
-        stream.write_all(format!("{request}\n").as_bytes()).expect("connected");
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).expect("an answer");
-        assert!(line.contains("\"ok\":true"), "{line}");
+    fn label(&self, port: &ListedPort, labels: Value) {
+        let options = [("label".to_owned(), labels)].into_iter().collect();
+        let request = Request::PortSet { name: port.name().to_owned(), options };
+        let _: ChangeReply = ask(&self.control, &request).expect("an answer");
     }
 
     fn count(&self) -> usize {
@@ -182,9 +176,9 @@ fn an_attachment_comes_is_checked_and_goes() {
         serde_json::from_slice(&std::fs::read(&info).expect("written")).expect("JSON");
     assert_eq!(written["vhost-user"]["path"], interface["socketPath"]);
     let port = ringway.ports().expect("it answers").remove(0);
-    assert_eq!(port["vlan"], 7);
+    assert_eq!(port.port["vlan"], 7);
     let labels = json!(["cni.container:c1", "cni.interface:net1", "cni.network:blue"]);
-    assert_eq!(port["label"], labels);
+    assert_eq!(port.port["label"], labels);
     assert!(bench.ask("CHECK", ("c1", &blue)).0);
     assert!(!bench.ask("CHECK", ("c2", &blue)).0);
     assert!(bench.ask("DEL", ("c1", &blue)).0 && bench.ask("DEL", ("c1", &blue)).0);
@@ -237,8 +231,8 @@ fn a_port_of_another_attachment_stays() {
     assert!(bench.ask("ADD", ("c1", &blue)).0);
     let theirs = ["cni.network:red", "cni.container:c9", "cni.interface:net9"];
     let port = ringway.ports().expect("it answers")[0].clone();
-    ringway.set(&port["name"], json!({ "label": theirs }));
-    let socket = port["vm"].as_str().expect("a socket");
+    ringway.label(&port, theirs.into());
+    let socket = port.port["vm"].as_str().expect("a socket");
     for verb in ["ADD", "CHECK", "DEL"] {
         let (ok, why) = bench.ask(verb, ("c1", &blue));
         assert!(ok == (verb == "DEL") && ringway.count() == 1, "{verb} {why}");

@@ -56,7 +56,7 @@ fn list(
     let mut reply = ports(&args.control_or_default())?;
     if let Some(name) = name {
         ensure!(names(&reply).any(|it| it == name), no_port(name, names(&reply)));
-        reply.ports.retain(|port| port.port.get("name").and_then(|it| it.as_str()) == Some(name));
+        reply.ports.retain(|port| port.name() == name);
     }
     let wanted: Vec<_> = wanted.iter().map(|text| label(text)).collect::<Result<_, _>>()?;
     reply.ports.retain(|port| has_labels(port, &wanted));
@@ -184,7 +184,7 @@ pub fn ports(control: &Path) -> Result<PortListReply, ControlError> {
 
 /// Their names.
 pub fn names(reply: &PortListReply) -> impl Iterator<Item = &str> {
-    reply.ports.iter().filter_map(|port| port.port.get("name")?.as_str())
+    reply.ports.iter().map(ListedPort::name)
 }
 
 /// What a listed port is configured to be.

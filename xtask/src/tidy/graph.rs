@@ -36,8 +36,7 @@ const CRATES: [(&str, &str, Option<&str>); 20] = [
         "foreign virtq net driver device switch nat vhost-user supervisor host control guests",
         None,
     ),
-    // It asks over the control socket.
-    ("ringway-cni", "", None),
+    ("ringway-cni", "control", None),
     (
         "ringway-fuzz",
         "virtq net driver device vhost-user supervisor testkit switch nat host control",

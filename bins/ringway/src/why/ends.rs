@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use ringway_net::MacAddress;
-use serde_json::Value;
 
 use crate::config::error::no_port;
 use crate::control::{FdbEntry, ListedPort, PortStats};
@@ -65,7 +64,7 @@ impl<'a> Known<'a> {
     /// known.
     pub fn own_ip(&self, port: &str, is_v6: Option<bool>) -> Option<(IpAddr, &'static str)> {
         let is_it = |ip: &IpAddr| is_v6.is_none_or(|is_v6| is_v6 == ip.is_ipv6());
-        let of_port = |listed: &&ListedPort| name(listed).as_deref() == Some(port);
+        let of_port = |listed: &&ListedPort| listed.name() == port;
         let listed = self.listed.iter().find(of_port);
         let locked = listed.and_then(|listed| locked_ips(listed).find(is_it));
         let routers = self.ports.iter().filter_map(|port| port.nat.as_ref());
@@ -128,15 +127,11 @@ impl<'a> Known<'a> {
         let leases = self.ports.iter().filter_map(|port| port.nat.as_ref()).map(|nat| &nat.leases);
         let leased = leases.flatten().find(|(_, ips)| ips.iter().any(|text| is_it(text)));
         let has = |port: &&ListedPort| locked_ips(port).any(|locked| locked == ip);
-        let locked = || name(self.listed.iter().find(has)?);
+        let locked = || Some(self.listed.iter().find(has)?.name().to_owned());
         let uses = |port: &&PortStats| seen_ips(port).any(|seen| seen == ip);
         let seen = || Some(self.ports.iter().find(uses)?.name.clone());
         leased.map(|(port, _)| port.clone()).or_else(locked).or_else(seen)
     }
-}
-
-fn name(port: &ListedPort) -> Option<String> {
-    Some(port.port.get("name")?.as_str()?.to_owned())
 }
 
 fn seen_ips(port: &PortStats) -> impl Iterator<Item = IpAddr> {
@@ -144,8 +139,7 @@ fn seen_ips(port: &PortStats) -> impl Iterator<Item = IpAddr> {
 }
 
 fn locked_ips(port: &ListedPort) -> impl Iterator<Item = IpAddr> {
-    let ips = port.port.get("locked_ips").and_then(Value::as_array).into_iter().flatten();
-    ips.filter_map(|ip| ip.as_str()?.parse().ok())
+    port.texts("locked_ips").filter_map(|ip| ip.parse().ok())
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! Asking a running ringway over its control socket.
 //!
+//! How: [`exchange`] says why there is no answer as a value; everything else is for people, and
+//! says where ringway was asked and what to do.
+//!
 //! Limits: an answer has at most [`REPLY_LEN_MAX`] bytes and is waited for at most
-//! [`REPLY_LIMIT`].
+//! [`REPLY_LIMIT`], or as long as the caller of [`exchange`] says.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,7 +22,21 @@ use crate::places;
 /// Longest wait for an answer.
 pub const REPLY_LIMIT: Duration = Duration::from_secs(5);
 
-/// Why there is no answer. Each text starts with the socket and ends with what to do.
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum NoReply {
+    /// The operating system says so: no process listens there, or it does not answer in time.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// What came is not an answer.
+    #[error("not an answer: {0}")]
+    NotAnAnswer(String),
+    /// It refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The same for people. Each text starts with the socket and ends with what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// No socket, or no process listens on it.
@@ -58,8 +75,23 @@ pub fn request_stats(path: &Path) -> Result<StatsReply, ControlError> {
 /// # Errors
 /// [`ControlError`], with the path in front; [`ControlError::Refused`] has its reasons.
 pub fn ask<R: DeserializeOwned>(path: &Path, request: &Request) -> Result<R, ControlError> {
-    let line = exchange(path, request).map_err(|why| io_error(path, why))?;
-    parse_reply(&path.display().to_string(), &line)
+    exchange(path, request, REPLY_LIMIT).map_err(|why| for_people(path, why))
+}
+
+/// Asks the ringway behind a control socket, and waits at most so long for each part of its answer.
+///
+/// # Errors
+/// Why there is no answer.
+pub fn exchange<R: DeserializeOwned>(
+    path: &Path,
+    request: &Request,
+    limit: Duration,
+) -> Result<R, NoReply> {
+    let mut stream = connect(path, limit)?;
+    stream.write_all((request.to_line() + "\n").as_bytes())?;
+    let mut reply = String::new();
+    BufReader::new(stream.take(REPLY_LEN_MAX)).read_line(&mut reply)?;
+    parse_reply(&reply)
 }
 
 /// The same, with the file descriptors that come with the answer.
@@ -71,8 +103,9 @@ pub fn ask_for_fds<R: DeserializeOwned>(
     request: &Request,
 ) -> Result<(R, Vec<OwnedFd>), ControlError> {
     let mut fds = Vec::new();
-    let line = exchange_for_fds(path, request, &mut fds).map_err(|why| io_error(path, why))?;
-    Ok((parse_reply(&path.display().to_string(), &line)?, fds))
+    let reply = exchange_for_fds(path, request, &mut fds).map_err(NoReply::Io);
+    let reply = reply.and_then(|line| parse_reply(&line));
+    Ok((reply.map_err(|why| for_people(path, why))?, fds))
 }
 
 /// Asks the ringway behind a control socket to end, and waits until it has closed it, for
@@ -81,32 +114,30 @@ pub fn ask_for_fds<R: DeserializeOwned>(
 /// # Errors
 /// As of [`ask`]; [`ControlError::Silent`]: it has not ended.
 pub fn stop(path: &Path) -> Result<StopReply, ControlError> {
-    let shown = path.display().to_string();
     let exchange = || {
-        let mut stream = connect(path)?;
+        let mut stream = connect(path, REPLY_LIMIT)?;
         stream.write_all((Request::Stop.to_line() + "\n").as_bytes())?;
         let mut reader = BufReader::new(stream.take(LINE_LEN_MAX as u64));
         let mut reply = String::new();
         reader.read_line(&mut reply)?;
-        Ok((reply, reader))
+        let reply = parse_reply(&reply)?;
+        // A connection that was reset is closed, too.
+        match reader.read(&mut [0]) {
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => Err(NoReply::Io(why)),
+            _ => Ok(reply),
+        }
     };
-    let (reply, mut reader) = exchange().map_err(|why| io_error(path, why))?;
-    let reply = parse_reply(&shown, &reply)?;
-    // A connection that was reset is closed, too.
-    match reader.read(&mut [0]) {
-        Err(why) if why.kind() == io::ErrorKind::WouldBlock => Err(ControlError::Silent(shown)),
-        _ => Ok(reply),
-    }
+    exchange().map_err(|why| for_people(path, why))
 }
 
 /// The process that made a control socket, as far as the kernel says. It may be gone.
 pub fn pid(path: &Path) -> Option<u32> {
-    let peer = rustix::net::sockopt::socket_peercred(connect(path).ok()?).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(connect(path, REPLY_LIMIT).ok()?).ok()?;
     u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
 }
 
 fn exchange_for_fds(path: &Path, request: &Request, fds: &mut Vec<OwnedFd>) -> io::Result<String> {
-    let mut stream = connect(path)?;
+    let mut stream = connect(path, REPLY_LIMIT)?;
     stream.write_all((request.to_line() + "\n").as_bytes())?;
     let mut reply = Vec::new();
     while !reply.ends_with(b"\n") && reply.len() < LINE_LEN_MAX {
@@ -119,24 +150,20 @@ fn exchange_for_fds(path: &Path, request: &Request, fds: &mut Vec<OwnedFd>) -> i
     String::from_utf8(reply).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-fn connect(path: &Path) -> io::Result<UnixStream> {
+fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(REPLY_LIMIT))?;
-    stream.set_write_timeout(Some(REPLY_LIMIT))?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
     Ok(stream)
 }
 
-fn exchange(path: &Path, request: &Request) -> io::Result<String> {
-    let mut stream = connect(path)?;
-    let line = request.to_line() + "\n";
-    stream.write_all(line.as_bytes())?;
-    let mut reply = String::new();
-    BufReader::new(stream.take(REPLY_LEN_MAX)).read_line(&mut reply)?;
-    Ok(reply)
-}
-
-fn io_error(path: &Path, why: io::Error) -> ControlError {
+fn for_people(path: &Path, why: NoReply) -> ControlError {
     let shown = path.display().to_string();
+    let why = match why {
+        NoReply::NotAnAnswer(why) => return ControlError::NotAnAnswer(shown, why),
+        NoReply::Refused(why) => return ControlError::Refused(shown, why),
+        NoReply::Io(why) => why,
+    };
     match why.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             ControlError::NotRunning(shown)
@@ -148,21 +175,22 @@ fn io_error(path: &Path, why: io::Error) -> ControlError {
     }
 }
 
-fn parse_reply<R: DeserializeOwned>(shown: &str, line: &str) -> Result<R, ControlError> {
-    let not_an_answer = |why: String| ControlError::NotAnAnswer(shown.to_string(), why);
+fn parse_reply<R: DeserializeOwned>(line: &str) -> Result<R, NoReply> {
     if line.is_empty() {
-        return Err(not_an_answer("it hung up".to_string()));
+        return Err(NoReply::NotAnAnswer("it hung up".to_string()));
     }
-    let value: Value = serde_json::from_str(line).map_err(|why| not_an_answer(why.to_string()))?;
+    let not_an_answer = |why: serde_json::Error| NoReply::NotAnAnswer(why.to_string());
+    let value: Value = serde_json::from_str(line).map_err(not_an_answer)?;
     if value.get("ok") == Some(&Value::Bool(false)) {
         let error = value.get("error").and_then(Value::as_str).unwrap_or("no reason given");
-        return Err(ControlError::Refused(shown.to_string(), error.to_string()));
+        return Err(NoReply::Refused(error.to_string()));
     }
     let version = value.get("version").and_then(Value::as_u64);
     if version != Some(u64::from(PROTOCOL_VERSION)) {
-        return Err(not_an_answer(format!("version {version:?}, not {PROTOCOL_VERSION}")));
+        let why = format!("version {version:?}, not {PROTOCOL_VERSION}");
+        return Err(NoReply::NotAnAnswer(why));
     }
-    serde_json::from_value(value).map_err(|why| not_an_answer(why.to_string()))
+    serde_json::from_value(value).map_err(not_an_answer)
 }
 
 #[cfg(test)]
@@ -175,10 +203,10 @@ mod tests {
 
     #[test]
     fn an_answer_and_a_refusal_are_told_apart() {
-        let reply: StatsReply = parse_reply("s", &reply_line(&example())).expect("a reply");
+        let reply: StatsReply = parse_reply(&reply_line(&example())).expect("a reply");
         assert_eq!(reply, example());
-        let refused = parse_reply::<StatsReply>("s", &refusal(&["one".into(), "two".into()]));
-        let Err(ControlError::Refused(_, why)) = refused else { panic!("{refused:?}") };
+        let refused = parse_reply::<StatsReply>(&refusal(&["one".into(), "two".into()]));
+        let Err(NoReply::Refused(why)) = refused else { panic!("{refused:?}") };
         assert_eq!(why, "one; two");
     }
 
@@ -187,8 +215,8 @@ mod tests {
         for line in
             ["", "hello\n", "{}", r#"{"version":9,"ok":true}"#, r#"{"version":1,"ok":true}"#]
         {
-            let outcome = parse_reply::<StatsReply>("s", line);
-            assert!(matches!(outcome, Err(ControlError::NotAnAnswer(..))), "{line:?}");
+            let outcome = parse_reply::<StatsReply>(line);
+            assert!(matches!(outcome, Err(NoReply::NotAnAnswer(_))), "{line:?}");
         }
     }
 

@@ -258,6 +258,19 @@ pub struct ListedPort {
     pub added: bool,
 }
 
+impl ListedPort {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.port.get("name").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The texts of an option that is a list; none if it is the default.
+    pub fn texts(&self, option: &str) -> impl Iterator<Item = &str> + use<'_> {
+        let list = self.port.get(option).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(Value::as_str)
+    }
+}
+
 /// The answer to a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeReply {
