@@ -219,11 +219,8 @@ fn values(packet_len: u32, packet_ns: f64, copy_ns: f64, system_calls: Option<f6
 /// Packets and system calls of the worker so far, as it says.
 fn effort(daemon: &RingwayProcess) -> anyhow::Result<[f64; 2]> {
     let stats = daemon.stats()?;
-    let total = &stats["workers"][0]["total"];
-    let count = |name: &str| {
-        total[name].as_f64().with_context(|| format!("no {name} of a worker: {stats}"))
-    };
-    Ok([count("packets")?, count("system_calls")?])
+    let total = stats.workers.first().context("no worker")?.total;
+    Ok([total.packets, total.system_calls].map(|count| count as f64))
 }
 
 fn method(options: &Options) -> [String; 7] {

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::console::Console;
@@ -63,6 +64,14 @@ router bgp 65000
   neighbor hosts route-reflector-client
 ";
 
+/// What `ringway attach-host frr --json` prints, as far as it is used here.
+#[derive(Debug, Deserialize)]
+struct Plan {
+    commands: Vec<String>,
+    bgpd: String,
+    ports: Vec<String>,
+}
+
 /// One host, with its routing daemons and its ringway.
 #[derive(Debug)]
 pub struct Host {
@@ -95,15 +104,9 @@ impl Host {
         let host = format!("h{}", at + 1);
         let network = Network::create(stage, &host)?;
         connect(&network, at)?;
-        let told = told(stage, at)?;
-        let lines = |key: &str| {
-            let lines = told[key].as_array().into_iter().flatten().filter_map(Value::as_str);
-            lines.map(str::to_owned).collect::<Vec<_>>()
-        };
-        network.run(&format!("set -e\n{}", lines("commands").join("\n")))?;
-        let bgpd = told["bgpd"].as_str().context("no configuration of bgpd")?;
-        let frr = Frr::start(stage, Some(&network), &host, bgpd)?;
-        let mut ports = lines("ports");
+        let Plan { commands, bgpd, mut ports } = plan(stage, at)?;
+        network.run(&format!("set -e\n{}", commands.join("\n")))?;
+        let frr = Frr::start(stage, Some(&network), &host, &bgpd)?;
         for guest @ (_, name, ..) in guests.iter().filter(|guest| guest.0 == at) {
             let (place, options) = (stage.socket(name), options(guest));
             let link = if *name == MOVED.1 { "down" } else { "up" };
@@ -153,7 +156,7 @@ pub fn options((_, name, vlan, last, ip): &Guest) -> String {
 }
 
 /// What `ringway attach-host` prints for a host.
-fn told(stage: &Stage, at: usize) -> anyhow::Result<Value> {
+fn plan(stage: &Stage, at: usize) -> anyhow::Result<Plan> {
     let mut command = shell::command(&[&stage.programs.ringway]);
     command.args(["attach-host", "frr", "--address", HOSTS[at], "--peer", REFLECTOR]);
     let via = format!("10.0.{}.254", at + 1);

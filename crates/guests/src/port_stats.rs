@@ -3,15 +3,15 @@
 use std::fmt;
 
 use anyhow::{Context, ensure};
-use serde_json::Value;
+use ringway_control::protocol::{DirectionStats, PortStats, reply_line};
 
 /// What ringway says about one port.
 #[derive(Debug)]
-pub struct Port(pub(crate) Value);
+pub struct Port(pub(crate) PortStats);
 
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
+        f.write_str(&reply_line(&self.0))
     }
 }
 
@@ -57,29 +57,22 @@ pub struct Moved {
 impl Port {
     /// What went through so far.
     pub fn moved(&self, way: Way) -> Moved {
-        let direction = self.direction(way);
-        let number = |key: &str| direction[key].as_u64().unwrap_or(0);
-        Moved {
-            packets: number("packets"),
-            bytes: number("bytes"),
-            kicks: number("kicks"),
-            calls: number("calls"),
-        }
+        let &DirectionStats { packets, bytes, kicks, calls, .. } = self.direction(way);
+        Moved { packets, bytes, kicks, calls }
     }
 
     /// Packets so far through each queue pair.
     pub fn pairs(&self, way: Way) -> Vec<u64> {
-        let key = match way {
-            Way::To => "to_guest",
-            Way::From => "from_guest",
-        };
-        let pairs = self.0["pairs"].as_array().map_or(&[][..], Vec::as_slice);
-        pairs.iter().map(|pair| pair[key].as_u64().unwrap_or(0)).collect()
+        let pairs = self.0.pairs.iter().map(|pair| match way {
+            Way::To => pair.to_guest,
+            Way::From => pair.from_guest,
+        });
+        pairs.collect()
     }
 
     /// Packets dropped so far for one reason.
     pub fn dropped(&self, way: Way, reason: &str) -> u64 {
-        self.direction(way)["drops"][reason].as_u64().unwrap_or(0)
+        self.direction(way).dropped(reason)
     }
 
     /// How one direction of its first queue pair is paced: `calls`, `returns` or `kicks`.
@@ -87,25 +80,20 @@ impl Port {
     /// # Errors
     /// No queue runs.
     pub fn pacing(&self, direction: &str) -> anyhow::Result<Pacing> {
-        let all = self.0["pacing"].as_array().map_or(&[][..], Vec::as_slice);
-        let one = all.iter().find(|one| one["direction"] == direction);
-        let one = one.with_context(|| format!("no {direction}: {}", self.0))?;
-        let number = |key: &str| one[key].as_u64().unwrap_or(0);
-        Ok(Pacing {
-            window: number("window"),
-            timer_us: number("timer_ns") / 1000,
-            cause: one["cause"].as_str().unwrap_or_default().to_string(),
-        })
+        let one = self.0.pacing.iter().find(|one| one.direction == direction);
+        let one = one.with_context(|| format!("no {direction}: {self}"))?;
+        let (window, timer_us) = (one.window.into(), one.timer_ns / 1000);
+        Ok(Pacing { window, timer_us, cause: one.cause.clone() })
     }
 
     /// Commands of the guest that were answered with an error.
     pub fn refused_commands(&self) -> u64 {
-        self.0["refused_commands"].as_u64().unwrap_or(0)
+        self.0.refused_commands
     }
 
     /// Whether a front-end is connected, or the tap open.
     pub fn is_connected(&self) -> bool {
-        self.0["connected"] == Value::Bool(true)
+        self.0.connected
     }
 
     /// Checks the ring format, and which features were negotiated and which not.
@@ -113,11 +101,10 @@ impl Port {
     /// # Errors
     /// Something is otherwise.
     pub fn check_negotiated(&self, format: &str, features: &[(&str, bool)]) -> anyhow::Result<()> {
-        ensure!(self.0["format"] == format, "not {format}: {}", self.0);
-        let negotiated = self.0["features"].as_array().map_or(&[][..], Vec::as_slice);
+        ensure!(self.0.format.as_deref() == Some(format), "not {format}: {self}");
         for (name, wanted) in features {
-            let is_there = negotiated.iter().any(|feature| feature == name);
-            ensure!(is_there == *wanted, "{name}: negotiated {is_there}: {}", self.0);
+            let is_there = self.0.features.iter().any(|feature| feature == name);
+            ensure!(is_there == *wanted, "{name}: negotiated {is_there}: {self}");
         }
         Ok(())
     }
@@ -128,23 +115,21 @@ impl Port {
     /// # Errors
     /// Something is broken, or was dropped.
     pub fn check_healthy(&self, allowed_drops: &[&str]) -> anyhow::Result<()> {
-        let broken = &self.0["broken"];
-        let is_fine = broken.is_null() || broken.as_array().is_some_and(Vec::is_empty);
-        ensure!(is_fine, "broken: {}", self.0);
+        ensure!(self.0.broken.is_empty(), "broken: {self}");
         for way in [Way::To, Way::From] {
-            let drops = self.direction(way)["drops"].as_object().into_iter().flatten();
-            for (reason, count) in drops.filter(|(_, count)| count.as_u64() != Some(0)) {
+            for (reason, count) in self.direction(way).drops.iter().filter(|(_, count)| **count > 0)
+            {
                 let is_allowed = reason == "filtered" || allowed_drops.contains(&&**reason);
-                ensure!(is_allowed, "{count} packets dropped ({reason}): {}", self.0);
+                ensure!(is_allowed, "{count} packets dropped ({reason}): {self}");
             }
         }
         Ok(())
     }
 
-    fn direction(&self, way: Way) -> &Value {
+    fn direction(&self, way: Way) -> &DirectionStats {
         match way {
-            Way::To => &self.0["to_guest"],
-            Way::From => &self.0["from_guest"],
+            Way::To => &self.0.to_guest,
+            Way::From => &self.0.from_guest,
         }
     }
 }
@@ -176,14 +161,13 @@ impl Moved {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn port() -> Port {
-        Port(json!({
-            "name": "vm0", "connected": true, "format": "packed", "features": ["MRG_RXBUF"],
-            "to_guest": { "packets": 4, "bytes": 40, "drops": { "no_room": 2, "offload": 0 } },
-            "from_guest": { "packets": 1, "bytes": 9, "drops": {} }, "broken": [],
-        }))
+        let drops = [("no_room", 2), ("offload", 0)].map(|(reason, count)| (reason.into(), count));
+        let to_guest = DirectionStats { packets: 4, bytes: 40, ..DirectionStats::default() };
+        let to_guest = DirectionStats { drops: drops.into(), ..to_guest };
+        let (format, features) = (Some("packed".into()), vec!["MRG_RXBUF".into()]);
+        Port(PortStats { format, features, to_guest, ..PortStats::default() })
     }
 
     #[test]
@@ -200,7 +184,7 @@ mod tests {
         assert!(port().check_healthy(&["no_room"]).is_ok());
         assert!(port().check_healthy(&[]).is_err());
         let mut broken = port();
-        broken.0["broken"] = json!(["transmitq1: loop"]);
+        broken.0.broken.push("transmitq1: loop".into());
         assert!(broken.check_healthy(&["no_room"]).is_err());
     }
 

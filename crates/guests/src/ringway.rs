@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
-use serde_json::Value;
+use anyhow::{Context, bail, ensure};
+use ringway_control::protocol::{StatsReply, WorkerStats, request_stats};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::process::Process;
 use super::stage::Stage;
@@ -23,6 +25,12 @@ pub struct Ringway {
     process: Process,
     client: Client,
     sockets: Vec<PathBuf>,
+}
+
+/// What `ringway attach --json` prints, as far as it is used here.
+#[derive(Debug, Deserialize)]
+struct Attachment {
+    arguments: Vec<String>,
 }
 
 /// Asks a ringway over its control socket.
@@ -43,9 +51,13 @@ impl Client {
         shell::output(&mut self.question(words))
     }
 
-    fn told_json(&self, words: &[&str]) -> anyhow::Result<Value> {
+    fn told_json<R: DeserializeOwned>(&self, words: &[&str]) -> anyhow::Result<R> {
         let text = self.told(&[words, &["--json"]].concat())?;
         serde_json::from_str(&text).with_context(|| format!("ringway {}: {text}", words.join(" ")))
+    }
+
+    fn stats(&self) -> anyhow::Result<StatsReply> {
+        Ok(request_stats(&self.control)?)
     }
 }
 
@@ -91,7 +103,7 @@ impl Ringway {
         let file = stage.logs.join(format!("{name}.statistics"));
         let _last_statistics = LastStatistics { client: client.clone(), file };
         process.wait_until("listening", LIMIT, |_| {
-            client.told_json(&["stats"]).is_ok_and(|stats| ports_of(&stats).len() == ports.len())
+            client.stats().is_ok_and(|stats| stats.ports.len() == ports.len())
         })?;
         Ok(Self { _last_statistics, process, client, sockets })
     }
@@ -111,9 +123,9 @@ impl Ringway {
     /// # Errors
     /// It does not answer, or has no such port.
     pub fn port(&self, name: &str) -> anyhow::Result<Port> {
-        let stats = self.client.told_json(&["stats"])?;
-        let port = ports_of(&stats).iter().find(|port| port["name"] == name);
-        Ok(Port(port.ok_or_else(|| anyhow!("ringway: no port {name} in {stats}"))?.clone()))
+        let stats = self.client.stats()?;
+        let port = stats.port(name);
+        Ok(Port(port.with_context(|| format!("ringway: no port {name} in {stats:?}"))?.clone()))
     }
 
     /// What it has printed so far.
@@ -126,8 +138,8 @@ impl Ringway {
     /// # Errors
     /// It does not say which process that is.
     pub fn kill_data_plane(&self) -> anyhow::Result<()> {
-        let stats = self.client.told_json(&["stats"])?;
-        let pid = stats["data_plane"]["pid"].as_u64().context("there is no data plane")?;
+        let data_plane = self.client.stats()?.data_plane;
+        let pid = data_plane.and_then(|it| it.pid).context("there is no data plane")?;
         shell::run(shell::command(&["kill", "-KILL"]).arg(pid.to_string()))
     }
 
@@ -143,10 +155,10 @@ impl Ringway {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn workers(&self) -> anyhow::Result<Vec<Value>> {
-        let stats = self.client.told_json(&["stats"])?;
-        let workers = stats["workers"].as_array().filter(|workers| !workers.is_empty());
-        Ok(workers.ok_or_else(|| anyhow!("ringway: no worker in {stats}"))?.clone())
+    pub fn workers(&self) -> anyhow::Result<Vec<WorkerStats>> {
+        let workers = self.client.stats()?.workers;
+        ensure!(!workers.is_empty(), "ringway: no worker");
+        Ok(workers)
     }
 
     /// What `ringway attach` says that a program has to be given to use a port.
@@ -168,9 +180,8 @@ impl Ringway {
         more: &[&str],
     ) -> anyhow::Result<Vec<String>> {
         let words = ["attach", port, "--for", program, "--memory", "256"];
-        let given = self.client.told_json(&[&words, more].concat())?;
-        let arguments = given["arguments"].as_array().with_context(|| given.to_string())?.iter();
-        Ok(arguments.filter_map(Value::as_str).map(str::to_owned).collect())
+        let attachment: Attachment = self.client.told_json(&[&words, more].concat())?;
+        Ok(attachment.arguments)
     }
 
     /// Changes an option of a port.
@@ -193,7 +204,7 @@ impl Ringway {
     ///
     /// # Errors
     /// It refuses, or prints something else.
-    pub fn told_json(&self, question: &[&str]) -> anyhow::Result<Value> {
+    pub fn told_json<R: DeserializeOwned>(&self, question: &[&str]) -> anyhow::Result<R> {
         self.client.told_json(question)
     }
 
@@ -249,10 +260,6 @@ impl Drop for LastStatistics {
 fn socket(port: &str) -> Option<PathBuf> {
     let (_, rest) = port.split_once("=vm:")?;
     rest.split(',').next().map(PathBuf::from)
-}
-
-fn ports_of(stats: &Value) -> &[Value] {
-    stats["ports"].as_array().map_or(&[], Vec::as_slice)
 }
 
 #[cfg(test)]

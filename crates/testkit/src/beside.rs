@@ -66,10 +66,7 @@ pub fn verify_exchange(guests: &mut [AnyUserGuest; 2], packets: u64, len_max: us
 /// # Errors
 /// No statistics.
 pub fn broken_queues(ringway: &RingwayProcess, port: &str) -> Result<Vec<String>, io::Error> {
-    let stats = ringway.port_stats(port)?;
-    let list = stats["broken"].as_array();
-    let list = list.ok_or_else(|| io::Error::other(format!("no list of queues: {stats}")))?;
-    Ok(list.iter().map(|entry| entry.as_str().unwrap_or_default().to_string()).collect())
+    ringway.port_stats(port).map(|stats| stats.broken)
 }
 
 /// Waits until a queue is shown as broken; it must be the only one.

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringway_control::protocol::{PortStats, StatsReply, request_stats};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
 /// Longest wait for anything a healthy ringway does.
 const WAIT_LIMIT: Duration = Duration::from_secs(10);
@@ -89,20 +89,12 @@ impl RingwayProcess {
         &self.directory
     }
 
-    /// What `ringway stats --json` prints.
+    /// Its statistics.
     ///
     /// # Errors
-    /// It fails, or prints something that is not JSON.
-    pub fn stats(&self) -> io::Result<Value> {
-        let output = Command::new(&self.binary)
-            .args(["stats", "--json", "--control"])
-            .arg(self.control())
-            .stdin(Stdio::null())
-            .output()?;
-        if !output.status.success() {
-            return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
-        }
-        Ok(serde_json::from_slice(&output.stdout)?)
+    /// It does not answer.
+    pub fn stats(&self) -> io::Result<StatsReply> {
+        request_stats(&self.control()).map_err(io::Error::other)
     }
 
     /// Runs `ringway port` with these words; what it printed.
@@ -124,11 +116,11 @@ impl RingwayProcess {
     ///
     /// # Errors
     /// As [`stats`](Self::stats), and when there is no such port.
-    pub fn port_stats(&self, port: &str) -> io::Result<Value> {
-        let stats = self.stats()?;
-        let list = stats.get("ports").and_then(Value::as_array);
-        list.and_then(|list| list.iter().find(|entry| entry["name"] == port).cloned())
-            .ok_or_else(|| io::Error::other(format!("no port {port} in {stats}")))
+    pub fn port_stats(&self, port: &str) -> io::Result<PortStats> {
+        let mut stats = self.stats()?;
+        let at = stats.ports.iter().position(|entry| entry.name == port);
+        at.map(|at| stats.ports.swap_remove(at))
+            .ok_or_else(|| io::Error::other(format!("no port {port} in {stats:?}")))
     }
 
     /// The process id of its supervisor.

@@ -84,8 +84,7 @@ fn expect(ringway: &RingwayProcess, fate: Fate, before: u64) -> Outcome {
 fn drops(ringway: &RingwayProcess, fate: Fate) -> Result<u64, std::io::Error> {
     let Fate::Drops(reason) = fate else { return Ok(0) };
     let stats = ringway.port_stats("h")?;
-    let count = |way: &str| stats[way]["drops"][reason].as_u64().unwrap_or(0);
-    Ok(count("to_guest") + count("from_guest"))
+    Ok(stats.to_guest.dropped(reason) + stats.from_guest.dropped(reason))
 }
 
 /// 100 readable bytes: an empty header and a packet of zeros.
@@ -488,7 +487,7 @@ fn cve_2019_3900_a_guest_that_always_has_more_starves_nobody() -> Outcome {
 
 /// Packets that the good guest at `a` has sent so far.
 fn progress(ringway: &RingwayProcess) -> Result<u64, std::io::Error> {
-    Ok(ringway.port_stats("a")?["from_guest"]["packets"].as_u64().unwrap_or(0))
+    ringway.port_stats("a").map(|stats| stats.from_guest.packets)
 }
 
 // 1c: control queue and tables

@@ -11,7 +11,6 @@ use ringway_testkit::beside::{
 };
 use ringway_testkit::frames::{self, Link, Stamp};
 use ringway_testkit::{AnyUserGuest, GuestOptions, RingwayProcess};
-use serde_json::Value;
 
 /// `VIRTIO_NET_CTRL_NOTF_COAL` and its commands.
 const CLASS: u8 = 6;
@@ -45,11 +44,9 @@ fn vq_set(queue: u16, limits: CoalesceLimits) -> Vec<u8> {
 /// Window, microseconds and reason of one direction of the port `b`.
 fn pace(ringway: &RingwayProcess, direction: &str) -> Result<(u64, u64, String), Box<dyn Error>> {
     let stats = ringway.port_stats("b")?;
-    let all = stats["pacing"].as_array().ok_or("no pacing")?;
-    let one = all.iter().find(|pace| pace["direction"] == direction).ok_or("no such direction")?;
-    let number = |key: &str| one[key].as_u64().unwrap_or(u64::MAX);
-    let cause = one["cause"].as_str().unwrap_or_default().to_string();
-    Ok((number("window"), number("timer_ns") / 1000, cause))
+    let mut all = stats.pacing.into_iter();
+    let one = all.find(|pace| pace.direction == direction).ok_or("no such direction")?;
+    Ok((one.window.into(), one.timer_ns / 1000, one.cause))
 }
 
 #[test]
@@ -108,7 +105,7 @@ fn what_makes_no_sense_is_refused_and_counted() -> Outcome {
         assert_eq!(guests[1].command(CLASS, *number, data)?, ERR, "{number} {data:?}");
     }
     let stats = ringway.port_stats("b")?;
-    assert_eq!(stats["refused_commands"].as_u64(), Some(refused.len() as u64), "{stats}");
+    assert_eq!(stats.refused_commands, refused.len() as u64, "{stats:?}");
     assert_eq!(pace(&ringway, "calls")?, before);
     verify_exchange(&mut guests, 100, FRAME_LEN_MAX)
 }
@@ -183,10 +180,8 @@ fn what_a_guest_need_not_tell_is_found_when_the_policy_changes() -> Outcome {
         let options = [&guests_of(format), &GuestOptions::default()];
         let mut guests = attach_two(&ringway, options)?;
         guests.reverse();
-        let sent = || -> Result<u64, Box<dyn Error>> {
-            let stats = ringway.port_stats("b")?;
-            Ok(stats["from_guest"]["packets"].as_u64().ok_or("no number")?)
-        };
+        let sent =
+            || -> Result<u64, Box<dyn Error>> { Ok(ringway.port_stats("b")?.from_guest.packets) };
         before_a_timer_ends(|| {
             set("timer:1000000us")?;
             let before = sent()?;
@@ -240,9 +235,8 @@ fn empty(guest: &mut AnyUserGuest) -> Outcome {
 
 /// Packets to the port `b`, and calls about them.
 fn counted(ringway: &RingwayProcess) -> Result<(u64, u64), Box<dyn Error>> {
-    let stats = ringway.port_stats("b")?;
-    let number = |value: &Value| value.as_u64().ok_or_else(|| format!("{stats}"));
-    Ok((number(&stats["to_guest"]["packets"])?, number(&stats["to_guest"]["calls"])?))
+    let to_guest = ringway.port_stats("b")?.to_guest;
+    Ok((to_guest.packets, to_guest.calls))
 }
 
 fn wait_for_packets(ringway: &RingwayProcess, packets: u64) -> Outcome {

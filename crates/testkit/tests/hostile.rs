@@ -103,8 +103,7 @@ fn malformed_packets_are_counted_and_break_nothing() -> Outcome {
 }
 
 fn malformed(ringway: &RingwayProcess, port: &str) -> Result<u64, std::io::Error> {
-    let stats = ringway.port_stats(port)?;
-    Ok(stats["from_guest"]["drops"]["malformed"].as_u64().unwrap_or(0))
+    ringway.port_stats(port).map(|stats| stats.from_guest.dropped("malformed"))
 }
 
 /// Random bytes in every descriptor, index, header and control command.
@@ -145,7 +144,7 @@ fn memory_that_is_taken_away_harms_only_its_guest() -> Outcome {
             // although it never hears of it again.
             guest.queue(1).kick();
             let deadline = Instant::now() + SHOWN_LIMIT;
-            while ringway.port_stats("h")?["connected"] == true {
+            while ringway.port_stats("h")?.connected {
                 assert!(Instant::now() < deadline, "ringway does not notice");
                 thread::sleep(Duration::from_millis(1));
             }
@@ -185,7 +184,7 @@ fn a_front_end_that_blocks_calls_is_disconnected_and_has_to_wait() -> Outcome {
                 thread::sleep(Duration::from_millis(1));
             }
             println!("waited {waited:?}, let go of in {:?}", since.elapsed());
-            let error = ringway.port_stats("h")?["error"].to_string();
+            let error = ringway.port_stats("h")?.error.unwrap_or_default();
             assert!(error.contains(line), "{error}");
             drop(guest);
         }

@@ -74,7 +74,7 @@ fn an_idle_daemon_with_sixteen_guests_never_wakes_up() -> Outcome {
 
 /// Packets that the good guest at `a` has sent so far.
 fn progress(ringway: &RingwayProcess) -> Result<u64, io::Error> {
-    Ok(ringway.port_stats("a")?["from_guest"]["packets"].as_u64().unwrap_or(0))
+    ringway.port_stats("a").map(|stats| stats.from_guest.packets)
 }
 
 /// Packets that others move while this is done again and again.
@@ -125,7 +125,7 @@ fn a_guest_that_kicks_without_end_costs_only_itself() -> Outcome {
                 Ok(())
             })?;
             assert!(kicks > 1000, "{kicks} kicks are no storm");
-            assert!(ringway.port_stats("h")?["from_guest"]["packets"] == 0);
+            assert!(ringway.port_stats("h")?.from_guest.packets == 0);
             // The queue still works: nothing was stopped for being asked too often.
             guest.queue(TRANSMITQ).kick();
         }

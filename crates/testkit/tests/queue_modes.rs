@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringway_control::protocol::QueueStats;
 use ringway_net::Features;
 use ringway_testkit::beside::{
     FRAME_LEN_MAX, Outcome, SHOWN_LIMIT, accepting, attach_two, new_flow,
 };
 use ringway_testkit::frames::{self, Link, Stamp};
 use ringway_testkit::{AnyUserGuest, RingwayProcess, Traffic};
-use serde_json::Value;
 
 /// Packets that a guest sends one by one, each with a kick of its own.
 const PACKETS: u64 = 20;
@@ -33,15 +33,9 @@ fn attach(ringway: &RingwayProcess, format: Features) -> Result<[AnyUserGuest; 2
 }
 
 /// What is shown of one queue.
-fn queue(ringway: &RingwayProcess, port: &str, name: &str) -> Result<Value, Box<dyn Error>> {
-    let stats = ringway.port_stats(port)?;
-    let queues = stats["queues"].as_array().ok_or("no queues")?;
-    let one = queues.iter().find(|queue| queue["queue"] == name);
-    Ok(one.ok_or_else(|| format!("no {name}: {stats}"))?.clone())
-}
-
-fn number(queue: &Value, key: &str) -> Result<u64, Box<dyn Error>> {
-    Ok(queue[key].as_u64().ok_or_else(|| format!("no {key}: {queue}"))?)
+fn queue(ringway: &RingwayProcess, port: &str, name: &str) -> Result<QueueStats, Box<dyn Error>> {
+    let mut queues = ringway.port_stats(port)?.queues.into_iter();
+    Ok(queues.find(|queue| queue.queue == name).ok_or_else(|| format!("no {name}"))?)
 }
 
 /// Waits until the transmitq of `a` is in this mode.
@@ -49,11 +43,11 @@ fn wait_for_mode(ringway: &RingwayProcess, mode: &str) -> Outcome {
     let deadline = Instant::now() + SHOWN_LIMIT;
     loop {
         let shown = queue(ringway, "a", "transmitq1")?;
-        if shown["mode"] == mode {
+        if shown.mode == mode {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(format!("never {mode}: {shown}").into());
+            return Err(format!("never {mode}: {shown:?}").into());
         }
     }
 }
@@ -78,7 +72,7 @@ fn a_queue_is_polled_under_a_stream_if_the_worker_always_polls() -> Outcome {
             over.store(true, Ordering::Relaxed);
             shown.and(stream.join().map_err(|_| "the guests panicked".to_string())?)
         })?;
-        assert_eq!(queue(&ringway, "a", "controlq")?["mode"], "sleeping");
+        assert_eq!(queue(&ringway, "a", "controlq")?.mode, "sleeping");
     }
     Ok(())
 }
@@ -89,20 +83,20 @@ fn an_idle_queue_sleeps_and_each_kick_that_wakes_its_worker_is_counted() -> Outc
         let ringway = RingwayProcess::start_with(&PORTS, &["--poll", "never"])?;
         let mut guests = attach(&ringway, format)?;
         let before = send_one_by_one(&ringway, &mut guests)?;
-        let (kicks, others) = (number(&before.0, "kicks")?, number(&before.1, "kicks")?);
+        let (kicks, others) = (before.0.kicks, before.1.kicks);
         let deadline = Instant::now() + SHOWN_LIMIT;
         let mut batches = 0;
         loop {
             let (sender, receiver) = send_one_by_one(&ringway, &mut guests)?;
             batches += 1;
-            assert_eq!(number(&sender, "kicks")?, kicks + batches * PACKETS);
-            assert_eq!(number(&receiver, "kicks")?, others, "the other guest sent nothing");
-            let shown = number(&sender, "wakeups_last_second")?;
-            assert!(shown <= batches * PACKETS + kicks, "{sender}");
+            assert_eq!(sender.kicks, kicks + batches * PACKETS);
+            assert_eq!(receiver.kicks, others, "the other guest sent nothing");
+            let shown = sender.wakeups_last_second;
+            assert!(shown <= batches * PACKETS + kicks, "{sender:?}");
             if shown > 0 {
                 break;
             }
-            assert!(Instant::now() < deadline, "no wake-up was shown: {sender}");
+            assert!(Instant::now() < deadline, "no wake-up was shown: {sender:?}");
         }
         wait_until_quiet(&ringway)?;
     }
@@ -113,7 +107,7 @@ fn an_idle_queue_sleeps_and_each_kick_that_wakes_its_worker_is_counted() -> Outc
 fn send_one_by_one(
     ringway: &RingwayProcess,
     guests: &mut [AnyUserGuest; 2],
-) -> Result<(Value, Value), Box<dyn Error>> {
+) -> Result<(QueueStats, QueueStats), Box<dyn Error>> {
     let link = Link { from: guests[0].mac(), to: guests[1].mac() };
     for sequence in 0..PACKETS {
         wait_for_mode(ringway, "sleeping")?;
@@ -137,10 +131,10 @@ fn wait_until_quiet(ringway: &RingwayProcess) -> Outcome {
     let deadline = Instant::now() + SHOWN_LIMIT;
     loop {
         let shown = queue(ringway, "a", "transmitq1")?;
-        if number(&shown, "wakeups_last_second")? == 0 {
-            assert_eq!(shown["mode"], "sleeping");
+        if shown.wakeups_last_second == 0 {
+            assert_eq!(shown.mode, "sleeping");
             return Ok(());
         }
-        assert!(Instant::now() < deadline, "still woken up: {shown}");
+        assert!(Instant::now() < deadline, "still woken up: {shown:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use ringway_control::protocol::TraceReply;
 use ringway_guests::fabric::{
     Fabric, GUESTS, Guest, HOSTS, MOVED, REACHED_MAX_MS, mac, ms_until, wait,
 };
@@ -126,9 +127,9 @@ fn knows_the_way(fabric: &Fabric, from: &Guest, to: &Guest, way: &str) -> anyhow
     let dst = format!("dst={}", mac(to.3));
     let [src_ip, dst_ip] = [format!("src_ip={}", from.4), format!("dst_ip={}", to.4)];
     let question = ["trace", from.1, &dst, &src_ip, &dst_ip];
-    let told = fabric.hosts[from.0].ringway.told_json(&question)?;
-    let verdict = &told["verdict"];
-    ensure!(*verdict == format!("goes to {way}"), "a packet from {}: {verdict}", from.1);
+    let told: TraceReply = fabric.hosts[from.0].ringway.told_json(&question)?;
+    let verdict = told.verdict;
+    ensure!(verdict == format!("goes to {way}"), "a packet from {}: {verdict}", from.1);
     Ok(())
 }
 

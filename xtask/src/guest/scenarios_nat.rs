@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use ringway_control::protocol::{PortShowReply, StatsReply};
 use ringway_guests::nat_lab::{ECHO, KEEPER, NAME, NARROW, RESET, SERVER, SERVER6, SINK, SOURCE};
 use ringway_guests::{Console, Ringway, Side, Stage, iperf, nat_lab, qemu, traffic, uml};
-use serde_json::Value;
 
 use super::scene::{asked_for, port, rates};
 
@@ -62,11 +62,12 @@ fn rounds(
     let until = Instant::now() + minutes();
     for number in 1.. {
         round()?;
-        let nat = &ringway.told_json(&["stats", "net"])?["ports"][0]["nat"];
-        let sockets = nat["sockets"].as_u64().context("sockets")?;
-        stage.note(&format!("round {number}: {sockets} sockets, flows {}", nat["flows"]));
+        let stats: StatsReply = ringway.told_json(&["stats", "net"])?;
+        let nat = stats.port("net").and_then(|port| port.nat.as_ref()).context("a router")?;
+        let (sockets, flows) = (nat.sockets, &nat.flows);
+        stage.note(&format!("round {number}: {sockets} sockets, flows {flows:?}"));
         // Those of datagrams of the last two minutes, and of connections that are over.
-        ensure!(sockets < 1200, "{nat}");
+        ensure!(sockets < 1200, "{nat:?}");
         if Instant::now() >= until {
             break;
         }
@@ -106,15 +107,14 @@ fn stateful(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
 
 /// The guest and its flows, as `ringway port show` tells.
 fn shown(stage: &Stage, ringway: &Ringway) -> anyhow::Result<()> {
-    let shown = ringway.told_json(&["port", "show", "net"])?;
-    let guest = &shown["guests"][0];
-    stage.note(&format!("shown: {guest}, {} flows", shown["flows_count"]));
-    let addresses = guest["addresses"].as_array().map_or(0, Vec::len);
-    ensure!(guest["addresses"][0] == "10.0.2.15" && addresses > 1, "{shown}");
-    let flows = shown["flows"].as_array().context("flows")?;
-    let is_echo = |flow: &&Value| flow["protocol"] == "echo";
-    let echo = flows.iter().find(is_echo).context("the pings' flow")?;
-    ensure!(echo["from_guest_bytes"].as_u64() > Some(0), "{echo}");
+    let shown: PortShowReply = ringway.told_json(&["port", "show", "net"])?;
+    let guest = shown.guests.first().context("no guest")?;
+    stage.note(&format!("shown: {guest:?}, {} flows", shown.flows_count));
+    let is_right = guest.addresses.len() > 1 && guest.addresses[0] == "10.0.2.15";
+    ensure!(is_right, "{shown:?}");
+    let echo = shown.flows.iter().find(|flow| flow.protocol == "echo");
+    let echo = echo.context("the pings' flow")?;
+    ensure!(echo.from_guest_bytes > 0, "{echo:?}");
     Ok(())
 }
 

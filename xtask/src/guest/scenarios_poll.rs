@@ -9,9 +9,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
+use ringway_control::protocol::WorkerStats;
 use ringway_guests::{Stage, iperf, traffic};
-use serde_json::Value;
 
 use super::scene::{GUEST, HERE, MTU, Scene, TAP, port, rates, set_up_tap};
 
@@ -43,8 +43,8 @@ fn poll_as(stage: &Stage, mode: &str) -> anyhow::Result<()> {
     scene.finish()
 }
 
-fn worker(scene: &Scene<'_>) -> anyhow::Result<Value> {
-    Ok(scene.ringway.workers()?[0].clone())
+fn worker(scene: &Scene<'_>) -> anyhow::Result<WorkerStats> {
+    Ok(scene.ringway.workers()?.remove(0))
 }
 
 fn flood(scene: &mut Scene<'_>) -> anyhow::Result<f64> {
@@ -63,8 +63,8 @@ fn talk(scene: &mut Scene<'_>, mode: &str) -> anyhow::Result<()> {
 fn check(scene: &mut Scene<'_>, mode: &str, started: Instant) -> anyhow::Result<()> {
     let mut found = worker(scene)?;
     if mode == "never" {
-        let is_right = looks(&found) == 0 && found["total"]["polled_ns"] == 0;
-        ensure!(is_right, "--poll never: {found}");
+        let is_right = looks(&found) == 0 && found.total.polled_ns == 0;
+        ensure!(is_right, "--poll never: {found:?}");
         return Ok(());
     }
     for _ in 1..FLOOD_ATTEMPTS {
@@ -73,12 +73,11 @@ fn check(scene: &mut Scene<'_>, mode: &str, started: Instant) -> anyhow::Result<
             found = worker(scene)?;
         }
     }
-    let number = |key: &str| found[key].as_u64().map(u128::from);
-    let percent = number("poll_budget_percent").context("no budget")?;
+    let percent = u128::from(found.poll_budget_percent);
     let at_most_ns = started.elapsed().as_nanos() * percent / 100 + SAVINGS_NS;
     scene.stage.step(&format!("{mode}: {} looks", looks(&found)));
-    let is_within = number("in_vain_ns").is_some_and(|ns| ns <= at_most_ns);
-    ensure!(looks(&found) > 0 && is_within, "--poll {mode}: {found}");
+    let is_within = u128::from(found.in_vain_ns) <= at_most_ns;
+    ensure!(looks(&found) > 0 && is_within, "--poll {mode}: {found:?}");
     Ok(())
 }
 
@@ -86,16 +85,16 @@ fn check(scene: &mut Scene<'_>, mode: &str, started: Instant) -> anyhow::Result<
 fn check_idle(scene: &Scene<'_>, mode: &str) -> anyhow::Result<()> {
     for _ in 0..IDLE_ATTEMPTS {
         sleep(Duration::from_millis(1100));
-        let second = &worker(scene)?["last_second"];
-        if second["wakeups"] == 0 && second["polled_ns"] == 0 {
+        let second = worker(scene)?.last_second;
+        if second.wakeups == 0 && second.polled_ns == 0 {
             scene.stage.step(&format!("{mode}: idle"));
             return Ok(());
         }
     }
-    bail!("--poll {mode}: never idle: {}", worker(scene)?)
+    bail!("--poll {mode}: never idle: {:?}", worker(scene)?)
 }
 
 /// How often a worker has looked before it would have slept, whether it found something or not.
-fn looks(worker: &Value) -> u64 {
-    ["poll_hits", "poll_misses"].into_iter().filter_map(|key| worker[key].as_u64()).sum()
+fn looks(worker: &WorkerStats) -> u64 {
+    worker.poll_hits + worker.poll_misses
 }

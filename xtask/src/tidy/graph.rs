@@ -27,9 +27,9 @@ const CRATES: [(&str, &str, Option<&str>); 20] = [
         "net switch nat",
         Some("anyhow nix rustix serde serde_json strsim thiserror toml"),
     ),
-    ("ringway-testkit", "virtq net driver device switch vhost-user host", None),
-    // It starts programs and links none.
-    ("ringway-guests", "", None),
+    ("ringway-testkit", "virtq net driver device switch vhost-user host control", None),
+    // It starts programs, and links nothing of them but what is said on the control socket.
+    ("ringway-guests", "control", None),
     ("ringway-bench", "virtq net driver device switch vhost-user host testkit guests", None),
     (
         "ringway",
@@ -44,7 +44,7 @@ const CRATES: [(&str, &str, Option<&str>); 20] = [
     ),
     ("ringway-services", "net", None),
     ("ringway-attach", "virtq net driver vhost-user services testkit", None),
-    ("xtask", "guests", None),
+    ("xtask", "control guests", None),
 ];
 
 /// Violations in the output of `cargo metadata --no-deps`.

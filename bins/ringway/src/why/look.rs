@@ -54,7 +54,7 @@ impl Look<'_> {
 
     /// Packets that were dropped between the looks for that reason.
     pub fn dropped(&self, way: Way, reason: &str) -> u64 {
-        let count = |port: &PortStats| Self::of(port, way).drops.get(reason).copied().unwrap_or(0);
+        let count = |port: &PortStats| Self::of(port, way).dropped(reason);
         count(self.port).saturating_sub(self.earlier().map_or(0, count))
     }
 

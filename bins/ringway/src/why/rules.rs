@@ -294,7 +294,7 @@ pub fn nothing_passed(look: &Look<'_>) -> Option<Finding> {
         return None;
     }
     let from = &look.port.from_guest;
-    let of = |reason: &&str| from.drops.get(*reason).copied().unwrap_or(0);
+    let of = |reason: &&str| from.dropped(reason);
     let reason = REFUSALS.iter().max_by_key(|reason| of(reason))?;
     let dropped = of(reason);
     let all = dropped.max(from.packets);

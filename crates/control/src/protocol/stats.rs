@@ -37,6 +37,11 @@ impl StatsReply {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.ports.iter().map(|port| port.name.as_str())
     }
+
+    /// The port of that name.
+    pub fn port(&self, name: &str) -> Option<&PortStats> {
+        self.ports.iter().find(|port| port.name == name)
+    }
 }
 
 /// The daemon itself.
@@ -372,4 +377,11 @@ pub struct DirectionStats {
     pub calls: u64,
     /// Dropped packets by reason; an older ringway leaves reasons out that never happened.
     pub drops: BTreeMap<String, u64>,
+}
+
+impl DirectionStats {
+    /// Packets dropped for that reason.
+    pub fn dropped(&self, reason: &str) -> u64 {
+        self.drops.get(reason).copied().unwrap_or(0)
+    }
 }
