@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn a_runtime_is_told_whether_to_try_again() {
         let nowhere = Control { socket: "/nowhere/c.sock" }.ports().expect_err("nothing is there");
-        let right = "{\"cniVersion\":\"1.1.0\",\"code\":11,\
-                     \"msg\":\"ringway at /nowhere/c.sock: No such file or directory (os error 2)\"}\n";
+        let right = "{\"cniVersion\":\"1.1.0\",\"code\":11,\"msg\":\
+                     \"ringway at /nowhere/c.sock: No such file or directory (os error 2)\"}\n";
         assert_eq!(nowhere.text("1.1.0"), right);
         let refused = told("{\"version\":1,\"ok\":false,\"error\":\"why\",\"errors\":[\"why\"]}\n");
         assert!(refused.contains("\"code\":100,\"msg\":\"ringway at SOCKET: why\""), "{refused}");
