@@ -68,7 +68,7 @@ fn second_forwards(config: &RunConfig) -> impl Iterator<Item = String> {
         let mut all = spec.forwards().into_iter();
         !all.all(|it| places.insert(format!("{:?} {}", it.protocol, it.at)))
     });
-    second.map(|spec| format!("forward={}: one before it listens there already", spec.text()))
+    second.map(|spec| format!("forward={}: one before it listens there already", spec))
 }
 
 fn report(config: &RunConfig) -> String {

@@ -47,7 +47,7 @@ fn one_router(name: &str, args: &AskArgs) -> anyhow::Result<PortSpec> {
 }
 
 fn texts(spec: &PortSpec) -> Vec<String> {
-    spec.nat.forwards.iter().map(|it| it.text().to_owned()).collect()
+    spec.nat.forwards.iter().map(ToString::to_string).collect()
 }
 
 fn with(spec: &PortSpec, more: &[String]) -> anyhow::Result<Vec<String>> {

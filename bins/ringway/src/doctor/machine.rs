@@ -54,7 +54,10 @@ fn forwards() -> Vec<Finding> {
         let spec = specs.iter().find(|spec| spec.name == port.name)?;
         let leases = &port.nat.as_ref()?.leases;
         let lost = spec.nat.forwards.iter().filter(|it| !leases.contains_key(it.guest()));
-        Some(lost.map(|it| lost_forward(&port.name, it.text(), it.guest())).collect::<Vec<_>>())
+        Some(
+            lost.map(|it| lost_forward(&port.name, &it.to_string(), it.guest()))
+                .collect::<Vec<_>>(),
+        )
     };
     stats.ports.iter().filter_map(of_router).flatten().collect()
 }

@@ -38,7 +38,7 @@ pub(super) fn lost_forward(look: &Look<'_>) -> Option<Finding> {
     Some(Finding {
         weight: 1,
         what: "a forward leads to no guest",
-        figure: format!("{}: {guest} has no lease", lost.text()),
+        figure: format!("{lost}: {guest} has no lease"),
         advice: format!("see whether {guest} runs, and asks for an address: ringway why {guest}"),
     })
 }

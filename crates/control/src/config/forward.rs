@@ -1,5 +1,6 @@
 //! Where this machine listens for guests: one item of a router's option `forward`.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -79,11 +80,6 @@ impl ForwardSpec {
         (!guest.is_empty()).then_some(Self { text, listens, guest, to })
     }
 
-    /// As it was written.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
     /// The port that its guest is behind.
     pub fn guest(&self) -> &str {
         &self.guest
@@ -133,6 +129,13 @@ impl ForwardSpec {
             Listens::Unix(path) => Some(path),
             Listens::Ports { .. } => None,
         }
+    }
+}
+
+/// As it was written.
+impl fmt::Display for ForwardSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::error::{Origin, SpecError};
+use super::kind::OptionText;
 use super::literal::Literal;
 
 /// Of one port.
@@ -38,6 +39,11 @@ pub fn parse(origin: &Origin, text: &str) -> Result<Labels, SpecError> {
         return Err(origin.wrong(wrong, "leave some out"));
     }
     Ok(labels)
+}
+
+/// The value of the option.
+pub(super) fn read(text: &OptionText<'_>) -> Result<Labels, SpecError> {
+    text.parse(parse).map(Option::unwrap_or_default)
 }
 
 /// Key and value of one; the value may have colons.

@@ -10,10 +10,12 @@
 mod difference;
 pub mod document;
 pub mod error;
+mod fields;
 pub mod file;
 pub mod flags;
 pub mod forward;
 pub mod json;
+mod kind;
 pub mod labels;
 pub mod literal;
 pub mod nat;

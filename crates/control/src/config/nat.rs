@@ -1,4 +1,4 @@
-//! The options of a router (`nat:`): each is set and written by itself.
+//! What is said about a router (`nat:`), and how it is read and written.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -7,11 +7,9 @@ use ringway_nat::{MTU_MIN, Network, Plan, Prefix4, Prefix6};
 
 use super::error::{Origin, SpecError, no_port};
 use super::forward::{ForwardSpec, SOCKETS_MAX};
+use super::kind::{OptionText, written_list};
 use super::literal::Literal;
 use super::resolver::Resolver;
-
-/// Between the items of a list on a command line.
-const SEPARATOR: char = '+';
 
 /// Bytes of a domain's name (RFC 1035 §2.3.4).
 const DOMAIN_LEN_MAX: usize = 253;
@@ -60,100 +58,16 @@ pub enum Dns {
     Servers(Vec<Resolver>),
 }
 
-/// One option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NatField {
-    /// `range`
-    Range,
-    /// `host`
-    Host,
-    /// `allow`
-    Allow,
-    /// `deny`
-    Deny,
-    /// `domain`
-    Domain,
-    /// `dns`
-    Dns,
-    /// `forward`
-    Forward,
-}
-
-impl NatField {
-    /// Sets the option; `None` is the default.
+impl NatSpec {
+    /// The guests' networks.
     ///
     /// # Errors
-    /// The text is not a value of it.
-    pub fn set(
-        self,
-        nat: &mut NatSpec,
-        origin: &Origin,
-        text: Option<&str>,
-    ) -> Result<(), SpecError> {
-        let items = || text.into_iter().flat_map(|text| text.split(SEPARATOR));
-        match self {
-            Self::Range => {
-                (nat.range, nat.prefix4, nat.prefix6) = (Vec::new(), None, None);
-                for item in items() {
-                    nat.add_range(origin, item)?;
-                }
-            }
-            Self::Host => nat.host = text.map(|text| address(origin, text)).transpose()?,
-            Self::Allow => nat.allow = networks(origin, items())?,
-            Self::Deny => nat.deny = networks(origin, items())?,
-            Self::Domain => {
-                let domains: Result<_, _> = items().map(|item| domain(origin, item)).collect();
-                nat.domains = domains?;
-                if nat.domains.len() > DOMAINS_MAX {
-                    let wrong = format!("{} domains are too many", nat.domains.len());
-                    return Err(origin.wrong(wrong, format!("write {DOMAINS_MAX} at most")));
-                }
-            }
-            Self::Forward => {
-                let forwards: Result<_, _> =
-                    items().map(|item| ForwardSpec::parse(origin, item)).collect();
-                nat.forwards = forwards?;
-                let sockets = nat.sockets().count();
-                if sockets > SOCKETS_MAX {
-                    let wrong = format!("{sockets} Unix sockets are too many");
-                    return Err(origin.wrong(wrong, format!("write {SOCKETS_MAX} at most")));
-                }
-            }
-            Self::Dns => {
-                nat.dns = match text {
-                    None | Some("auto") => Dns::Host,
-                    Some("off") => Dns::Off,
-                    Some(_) => {
-                        let all: Result<_, _> =
-                            items().map(|item| resolver(origin, item)).collect();
-                        Dns::Servers(all?)
-                    }
-                };
-            }
-        }
-        Ok(())
+    /// An item is none, or there are two of one family.
+    pub(super) fn read_range(&mut self, text: &OptionText<'_>) -> Result<(), SpecError> {
+        (self.range, self.prefix4, self.prefix6) = (Vec::new(), None, None);
+        text.items().try_for_each(|item| self.add_range(text.origin, item))
     }
 
-    /// What a port has; `None`: the default.
-    pub fn value_of(self, nat: &NatSpec) -> Option<Literal> {
-        let list = |texts: Vec<String>| (!texts.is_empty()).then_some(Literal::List(texts));
-        match self {
-            Self::Range => list(nat.range.clone()),
-            Self::Host => nat.host.map(|host| Literal::Text(host.to_string())),
-            Self::Allow => list(nat.allow.iter().map(Network::to_string).collect()),
-            Self::Deny => list(nat.deny.iter().map(Network::to_string).collect()),
-            Self::Domain => list(nat.domains.clone()),
-            Self::Forward => list(nat.forwards.iter().map(|it| it.text().to_owned()).collect()),
-            Self::Dns => match &nat.dns {
-                Dns::Host => None,
-                Dns::Off => Some(Literal::Switch(false)),
-                Dns::Servers(servers) => list(servers.iter().map(Resolver::to_string).collect()),
-            },
-        }
-    }
-}
-
-impl NatSpec {
     fn add_range(&mut self, origin: &Origin, text: &str) -> Result<(), SpecError> {
         let wrong = |why: String| {
             let advice = "write networks such as 10.0.2.0/24 and fd12:3456:789a::/64";
@@ -189,7 +103,7 @@ impl NatSpec {
     pub fn lost_forward(&self, names: &[&str]) -> Option<String> {
         let lost = self.forwards.iter().find(|it| !names.contains(&it.guest()))?;
         let why = no_port(lost.guest(), names.iter().copied());
-        Some(format!("forward={}: {why}", lost.text()))
+        Some(format!("forward={}: {why}", lost))
     }
 
     /// Unix sockets that lead into guests.
@@ -265,11 +179,30 @@ impl NatSpec {
     }
 }
 
-fn address(origin: &Origin, text: &str) -> Result<IpAddr, SpecError> {
+/// An address.
+pub(super) fn address(origin: &Origin, text: &str) -> Result<IpAddr, SpecError> {
     text.parse().map_err(|_| {
         let wrong = format!("{text:?} is not an address");
         origin.wrong(wrong, "write an IP address, such as 10.0.2.2")
     })
+}
+
+/// Who answers.
+pub(super) fn dns(text: &OptionText<'_>) -> Result<Dns, SpecError> {
+    match text.text {
+        None | Some("auto") => Ok(Dns::Host),
+        Some("off") => Ok(Dns::Off),
+        Some(_) => text.list(resolver).map(Dns::Servers),
+    }
+}
+
+/// As it is written.
+pub(super) fn written_dns(dns: &Dns) -> Option<Literal> {
+    match dns {
+        Dns::Host => None,
+        Dns::Off => Some(Literal::Switch(false)),
+        Dns::Servers(servers) => written_list(servers),
+    }
 }
 
 fn resolver(origin: &Origin, text: &str) -> Result<Resolver, SpecError> {
@@ -279,22 +212,31 @@ fn resolver(origin: &Origin, text: &str) -> Result<Resolver, SpecError> {
     })
 }
 
-fn networks<'a>(
-    origin: &Origin,
-    items: impl Iterator<Item = &'a str>,
-) -> Result<Vec<Network>, SpecError> {
-    let network = |text: &str| {
+/// Networks that guests reach, or do not.
+pub(super) fn networks(text: &OptionText<'_>) -> Result<Vec<Network>, SpecError> {
+    let networks = text.list(|origin, text| {
         text.parse::<Network>().map_err(|why| {
             let advice = "write networks such as 10.0.0.0/8 and fd00::/8, or single addresses";
             origin.wrong(format!("{text:?}: {why}"), advice)
         })
-    };
-    let networks: Vec<Network> = items.map(network).collect::<Result<_, _>>()?;
-    if networks.len() > NETWORKS_MAX {
-        let wrong = format!("{} networks are too many", networks.len());
-        return Err(origin.wrong(wrong, format!("write {NETWORKS_MAX} at most")));
-    }
+    })?;
+    text.check_count("networks", networks.len(), NETWORKS_MAX)?;
     Ok(networks)
+}
+
+/// Domains of guests.
+pub(super) fn domains(text: &OptionText<'_>) -> Result<Vec<String>, SpecError> {
+    let domains = text.list(domain)?;
+    text.check_count("domains", domains.len(), DOMAINS_MAX)?;
+    Ok(domains)
+}
+
+/// Ports and sockets of this machine that lead into guests.
+pub(super) fn forwards(text: &OptionText<'_>) -> Result<Vec<ForwardSpec>, SpecError> {
+    let forwards = text.list(ForwardSpec::parse)?;
+    let sockets = forwards.iter().filter_map(ForwardSpec::socket).count();
+    text.check_count("Unix sockets", sockets, SOCKETS_MAX)?;
+    Ok(forwards)
 }
 
 fn domain(origin: &Origin, text: &str) -> Result<String, SpecError> {
@@ -309,8 +251,9 @@ fn domain(origin: &Origin, text: &str) -> Result<String, SpecError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::find;
     use super::super::{flags, port::PortSpec};
-    use super::{Literal, NatField};
+    use super::Literal;
 
     fn parse(typed: &str) -> Result<PortSpec, String> {
         let low = flags::parse_port(typed).map_err(|error| error.to_string())?;
@@ -359,13 +302,13 @@ mod tests {
             let error = parse(typed).expect_err(typed);
             assert!(error.contains(part), "{typed}: {error}");
         }
-        let both = parse("net=nat:,deny=0.0.0.0/0+::/0,allow=9.9.9.9+fd00::/8").unwrap().nat;
-        let texts = |field: NatField| match field.value_of(&both) {
+        let both = parse("net=nat:,deny=0.0.0.0/0+::/0,allow=9.9.9.9+fd00::/8").unwrap();
+        let texts = |key: &str| match find(key).and_then(|option| option.value_of(&both)) {
             Some(Literal::List(texts)) => texts,
             other => panic!("{other:?}"),
         };
-        assert_eq!(texts(NatField::Deny), ["0.0.0.0/0", "::/0"]);
-        assert_eq!(texts(NatField::Allow), ["9.9.9.9/32", "fd00::/8"]);
+        assert_eq!(texts("deny"), ["0.0.0.0/0", "::/0"]);
+        assert_eq!(texts("allow"), ["9.9.9.9/32", "fd00::/8"]);
         assert!(parse("net=nat:,host=10.0.2.2,dns=off,domain=lab.internal+b").is_ok());
         assert!(parse("net=nat:,range=10.0.2.32/27,host=10.0.2.34").is_ok(), "the gateway");
         assert!(parse("net=nat:,range=fd12::/64,host=fd12::e").is_ok());

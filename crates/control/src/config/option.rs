@@ -1,29 +1,15 @@
-//! One option of a port: how it is read from text, and how it is written.
-//!
-//! Limits: a value is text as on the command line; files and requests are brought into that form.
+//! One option of a port: a row that says what it is called, which field of [`PortSpec`] it sets, and
+//! how a value is read and written ([`Kind`](super::kind::Kind)).
 
 use ringway_net::Features;
-use ringway_net::moderation::Policy;
 
 use super::error::{Origin, SpecError};
-use super::labels;
+use super::kind::{Kind, OptionText, SWITCH};
 use super::literal::Literal;
-use super::nat::NatField;
 use super::port::PortSpec;
-use super::rules::Rule;
-use super::values::{
-    Account, parse_count, parse_group, parse_link, parse_mac, parse_mirror, parse_mode,
-};
-use super::values::{parse_mtu, parse_notify, parse_switch, parse_sync, parse_user};
 
 /// The value that stands for an option that was not given.
 pub const DEFAULT: &str = "default";
-
-/// The MTU that ringway finds out.
-const AUTO: &str = "auto";
-
-/// Most queue pairs of one port.
-const QUEUES_MAX: u16 = 64;
 
 /// One option of a port.
 #[derive(Debug)]
@@ -40,7 +26,7 @@ pub struct PortOption {
     pub effect: Effect,
     /// What it does.
     pub about: &'static str,
-    pub(super) field: Field,
+    target: Target,
 }
 
 /// Which ports an option makes sense for.
@@ -67,133 +53,104 @@ pub enum Effect {
     NextConnection,
 }
 
-/// What an option changes.
+/// Reads a value into a port.
+pub(super) type Read = fn(&mut PortSpec, &OptionText<'_>) -> Result<(), SpecError>;
+
+/// Writes the value of a port; `None`: it is the default, whose word comes with it.
+pub(super) type Write = fn(&PortSpec, &str) -> Option<Literal>;
+
+/// The part of a port that an option sets.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Field {
-    Mac,
-    Mtu,
-    Link,
-    Notify,
-    Queues,
-    SocketMode,
-    SocketUser,
-    SocketGroup,
+pub(super) enum Target {
+    /// One field, or several that belong together.
+    Field(Read, Write),
+    /// A feature that is offered, or not.
     Feature(Features),
-    Rule(Rule),
-    Nat(NatField),
-    Mirror,
-    Announce,
-    Fdb,
-    Neighbours,
-    Offloads,
-    Histograms,
-    Labels,
-    FeatureOnRequest(Features),
 }
+
+/// A row for all ports, of which a change is felt at once.
+pub(super) const fn row(key: &'static str, target: Target) -> PortOption {
+    let (ports, effect) = (Ports::All, Effect::Now);
+    PortOption { key, value: "", default: "", ports, effect, about: "", target }
+}
+
+/// A row for a feature of a guest's device.
+pub(super) const fn feature(
+    key: &'static str,
+    feature: Features,
+    about: &'static str,
+) -> PortOption {
+    let default = if is_on_request(feature) { "off" } else { "on" };
+    let row = row(key, Target::Feature(feature)).takes("on or off", default).about(about);
+    row.of(Ports::Guests).at(Effect::NextConnection)
+}
+
+/// Whether a feature is offered only if it is asked for.
+const fn is_on_request(feature: Features) -> bool {
+    Features::ON_REQUEST.contains(feature)
+}
+
+/// A row whose values are all in one field: the key, the field, and the kind of its values.
+macro_rules! option {
+    ($key:expr, $($field:ident).+, $kind:expr) => {{
+        let read: Read = |spec, text| {
+            spec.$($field).+ = Kind::read(&$kind, text)?;
+            Ok(())
+        };
+        let write: Write = |spec, default| Kind::write(&$kind, &spec.$($field).+, default);
+        row($key, Target::Field(read, write))
+    }};
+}
+pub(super) use option;
+
 impl PortOption {
+    /// The same row with what it takes, and what holds without it.
+    pub(super) const fn takes(self, value: &'static str, default: &'static str) -> Self {
+        Self { value, default, ..self }
+    }
+
+    /// The same row with what it does.
+    pub(super) const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
+    /// The same row for those ports only.
+    pub(super) const fn of(self, ports: Ports) -> Self {
+        Self { ports, ..self }
+    }
+
+    /// The same row with a change felt at another time.
+    pub(super) const fn at(self, effect: Effect) -> Self {
+        Self { effect, ..self }
+    }
+
     /// Sets the option from text; [`DEFAULT`] takes it back.
     ///
     /// # Errors
     /// The text is not a value of it.
     pub fn set(&self, spec: &mut PortSpec, origin: &Origin, text: &str) -> Result<(), SpecError> {
         let text = Some(text).filter(|text| *text != DEFAULT);
-        match self.field {
-            Field::Mac => spec.mac = text.map(|text| parse_mac(origin, text)).transpose()?,
-            Field::Mtu => {
-                let is_auto = text == Some(AUTO);
-                if is_auto && !spec.kind.is_guest() {
-                    let wrong = "mtu=auto belongs to guests";
-                    return Err(origin.wrong(wrong, "write a number of bytes"));
-                }
-                let text = text.filter(|_| !is_auto);
-                spec.mtu = text.map(|text| parse_mtu(origin, text)).transpose()?;
-                spec.has_mtu_of_uplinks = is_auto;
-            }
-            Field::Link => {
-                let is_up = text.map(|text| parse_link(origin, text)).transpose()?;
-                spec.is_link_up = is_up.unwrap_or(true);
-            }
-            Field::Rule(rule) => rule.set(&mut spec.rules, origin, self.key, text)?,
-            Field::Nat(field) => field.set(&mut spec.nat, origin, text)?,
-            Field::Mirror => {
-                let mirror = text.map(|text| parse_mirror(origin, &spec.name, text));
-                spec.mirror = mirror.transpose()?;
-            }
-            Field::Announce => {
-                let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
-                spec.announces = is_on.unwrap_or(true);
-            }
-            Field::Fdb => spec.syncs_fdb = parse_sync(origin, self.key, text)?,
-            Field::Neighbours => spec.syncs_neighbours = parse_sync(origin, self.key, text)?,
-            Field::Labels => {
-                let labels = text.map(|text| labels::parse(origin, text)).transpose()?;
-                spec.labels = labels.unwrap_or_default();
-            }
-            Field::Offloads => {
-                let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
-                spec.offloads = is_on.unwrap_or(true);
-            }
-            Field::Histograms => {
-                let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
-                spec.has_histograms = is_on.unwrap_or(false);
-            }
-            Field::Notify => {
-                let policy = text.map(|text| parse_notify(origin, text)).transpose()?;
-                spec.notify = policy.unwrap_or_default();
-            }
-            Field::Queues => {
-                let queues = text.map(|text| parse_count(origin, self.key, text, QUEUES_MAX));
-                spec.queues = queues.transpose()?.unwrap_or(1);
-            }
-            Field::SocketMode => {
-                let mode = text.map(|text| parse_mode(origin, text)).transpose()?;
-                spec.socket_mode = mode;
-            }
-            Field::SocketUser => {
-                spec.socket_user = text.map(|text| parse_user(origin, text)).transpose()?;
-            }
-            Field::SocketGroup => {
-                spec.socket_group = text.map(|text| parse_group(origin, text)).transpose()?;
-            }
-            Field::FeatureOnRequest(feature) => {
-                let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
-                spec.features_on.set(feature, is_on.unwrap_or(false));
-            }
-            Field::Feature(feature) => {
-                let is_on = text.map(|text| parse_switch(origin, self.key, text)).transpose()?;
-                spec.features_off.set(feature, !is_on.unwrap_or(true));
+        let text = OptionText { origin, key: self.key, default: self.default, text };
+        match self.target {
+            Target::Field(read, _) => read(spec, &text),
+            Target::Feature(feature) => {
+                let is_on = SWITCH.read(&text)?;
+                let is_on_request = is_on_request(feature);
+                spec.features_on.set(feature, is_on && is_on_request);
+                spec.features_off.set(feature, !is_on && !is_on_request);
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// What a port has; `None`: the default.
     pub fn value_of(&self, spec: &PortSpec) -> Option<Literal> {
-        match self.field {
-            Field::Mac => spec.mac.map(|mac| Literal::Text(mac.to_string())),
-            Field::Mtu if spec.has_mtu_of_uplinks => Some(Literal::Text(AUTO.into())),
-            Field::Mtu => spec.mtu.map(|mtu| Literal::Number(mtu.into())),
-            Field::Link => (!spec.is_link_up).then(|| Literal::Text("down".into())),
-            Field::Rule(rule) => rule.value_of(&spec.rules),
-            Field::Nat(field) => field.value_of(&spec.nat),
-            Field::Notify => {
-                (spec.notify != Policy::default()).then(|| Literal::Text(spec.notify.to_string()))
+        match self.target {
+            Target::Field(_, write) => write(spec, self.default),
+            Target::Feature(feature) if spec.features_on.contains(feature) => {
+                Some(Literal::Switch(true))
             }
-            Field::Announce => (!spec.announces).then_some(Literal::Switch(false)),
-            Field::Fdb => spec.syncs_fdb.then(|| Literal::Text("sync".into())),
-            Field::Neighbours => spec.syncs_neighbours.then(|| Literal::Text("sync".into())),
-            Field::Labels => labels::written(&spec.labels),
-            Field::Offloads => (!spec.offloads).then_some(Literal::Switch(false)),
-            Field::Histograms => spec.has_histograms.then_some(Literal::Switch(true)),
-            Field::Mirror => spec.mirror.clone().map(Literal::Text),
-            Field::Queues => (spec.queues != 1).then(|| Literal::Number(spec.queues.into())),
-            Field::SocketMode => spec.socket_mode.map(|mode| Literal::Text(format!("{mode:04o}"))),
-            Field::SocketUser => name_of(spec.socket_user.as_ref()),
-            Field::SocketGroup => name_of(spec.socket_group.as_ref()),
-            Field::FeatureOnRequest(feature) => {
-                spec.features_on.contains(feature).then_some(Literal::Switch(true))
-            }
-            Field::Feature(feature) => {
+            Target::Feature(feature) => {
                 spec.features_off.contains(feature).then_some(Literal::Switch(false))
             }
         }
@@ -201,15 +158,11 @@ impl PortOption {
 
     /// The feature it turns on and off.
     pub fn feature(&self) -> Option<Features> {
-        match self.field {
-            Field::Feature(feature) | Field::FeatureOnRequest(feature) => Some(feature),
-            _ => None,
+        match self.target {
+            Target::Feature(feature) => Some(feature),
+            Target::Field(..) => None,
         }
     }
-}
-
-fn name_of(account: Option<&Account>) -> Option<Literal> {
-    account.map(|account| Literal::Text(account.name.clone()))
 }
 
 impl Effect {

@@ -2,340 +2,200 @@
 //! requests, the help and the documentation all come from here.
 
 use ringway_net::Features;
+use ringway_switch::WhenFull;
 
-use super::nat::NatField;
-use super::option::Field;
+use super::kind::{Choice, Kind, List, Number, Other, SWITCH, Text};
 pub use super::option::{DEFAULT, Effect, PortOption, Ports};
-use super::rules::{Number, Rule};
+use super::option::{Read, Target, Write, feature, option, row};
+use super::values::{parse_group, parse_mac, parse_user};
+use super::{fields, labels, nat, rules};
 
-const fn option(
-    key: &'static str,
-    value: &'static str,
-    default: &'static str,
-    field: Field,
-    about: &'static str,
-) -> PortOption {
-    PortOption { key, value, default, ports: Ports::All, effect: Effect::Now, about, field }
-}
+const LINK: Choice<bool> = Choice([("up", true), ("down", false)]);
 
-const fn rule(
-    key: &'static str,
-    value: &'static str,
-    default: &'static str,
-    rule: Rule,
-    about: &'static str,
-) -> PortOption {
-    option(key, value, default, Field::Rule(rule), about)
-}
+const SYNC: Choice<bool> = Choice([("sync", true), ("off", false)]);
 
-const fn number(
-    key: &'static str,
-    value: &'static str,
-    number: Number,
-    about: &'static str,
-) -> PortOption {
-    rule(key, value, "no limit", Rule::Number(number), about)
-}
-
-const fn router(
-    key: &'static str,
-    value: &'static str,
-    default: &'static str,
-    field: NatField,
-    about: &'static str,
-) -> PortOption {
-    PortOption { ports: Ports::Routers, ..option(key, value, default, Field::Nat(field), about) }
-}
-
-const fn feature(key: &'static str, feature: Features, about: &'static str) -> PortOption {
-    let field = Field::Feature(feature);
-    let option = option(key, "on or off", "on", field, about);
-    PortOption { ports: Ports::Guests, effect: Effect::NextConnection, ..option }
-}
-
-const fn on_request(key: &'static str, feature: Features, about: &'static str) -> PortOption {
-    let field = Field::FeatureOnRequest(feature);
-    let option = option(key, "on or off", "off", field, about);
-    PortOption { ports: Ports::Guests, effect: Effect::NextConnection, ..option }
-}
+const WHEN_FULL: Choice<WhenFull> = Choice([("hold", WhenFull::Hold), ("drop", WhenFull::Drop)]);
 
 /// All of them, in the order of the documentation. Features have the names QEMU gives them.
 pub const OPTIONS: &[PortOption] = &[
-    PortOption {
-        ports: Ports::Guests,
-        effect: Effect::NextConnection,
-        ..option(
-            "mac",
-            "address",
-            "by machine, control socket and name",
-            Field::Mac,
-            "the guest's MAC address",
-        )
-    },
-    option(
-        "mtu",
-        "bytes, 68 to 65535, or auto",
-        "none advised",
-        Field::Mtu,
-        "the MTU the guest is advised of, or the tap's; auto: the smallest behind the taps of the \
-         guest's VLAN, when it connects",
+    option!("mac", mac, Text(parse_mac))
+        .takes("address", "by machine, control socket and name")
+        .about("the guest's MAC address")
+        .of(Ports::Guests)
+        .at(Effect::NextConnection),
+    row("mtu", Target::Field(fields::read_mtu, fields::write_mtu))
+        .takes("bytes, 68 to 65535, or auto", "none advised")
+        .about(
+            "the MTU the guest is advised of, or the tap's; auto: the smallest behind the taps of \
+             the guest's VLAN, when it connects",
+        ),
+    option!("link", is_link_up, LINK)
+        .takes("up or down", "up")
+        .about("a link that is down carries nothing"),
+    option!("vlan", rules.vlan, Other(rules::vlan, rules::written_vlan))
+        .takes("1 to 4094", "none")
+        .about("the VLAN of a port that knows no tags"),
+    option!("trunk", rules.trunk, Other(rules::trunk, rules::written_trunk))
+        .takes("list of VLANs and ranges, or all", "none")
+        .about("the VLANs of a port that tells them apart by tags"),
+    option!("native", rules.native, Other(rules::vlan, rules::written_vlan))
+        .takes("1 to 4094", "none")
+        .about("the VLAN of what a trunk sends without a tag"),
+    option!("rate_to_guest", rules.rest.rate_to_guest.bits_per_second, Number)
+        .takes("bits per second", "no limit")
+        .about("how much may go to the guest; `k`, `M`, `G` and `T` are powers of 1000"),
+    option!("packets_to_guest", rules.rest.rate_to_guest.packets_per_second, Number)
+        .takes("packets per second", "no limit")
+        .about("how many packets may go to the guest"),
+    option!("burst_to_guest_us", rules.rest.rate_to_guest.burst_us, Number)
+        .takes("microseconds", "10000")
+        .about(
+            "how far ahead of these rates it may get after a pause; with `when_full=drop` 250000 \
+             unless told otherwise: TCP pauses for 200 ms where its last packets are dropped",
+        ),
+    option!("rate_from_guest", rules.rest.rate_from_guest.bits_per_second, Number)
+        .takes("bits per second", "no limit")
+        .about("how much may come from the guest; the rest waits there"),
+    option!("packets_from_guest", rules.rest.rate_from_guest.packets_per_second, Number)
+        .takes("packets per second", "no limit")
+        .about("how many packets may come from the guest"),
+    option!("burst_from_guest_us", rules.rest.rate_from_guest.burst_us, Number)
+        .takes("microseconds", "10000")
+        .about("how far ahead of these rates it may get after a pause"),
+    option!("storm", rules.rest.storm_packets_per_second, Number)
+        .takes("packets per second", "no limit")
+        .about("how many packets it may send to groups, to all, and to unknown stations"),
+    option!("when_full", rules.rest.when_full, WHEN_FULL).takes("hold or drop", "hold").about(
+        "whether packets for it wait with their sender, for a bounded time, when it has no \
+             room",
     ),
-    option("link", "up or down", "up", Field::Link, "a link that is down carries nothing"),
-    rule("vlan", "1 to 4094", "none", Rule::Vlan, "the VLAN of a port that knows no tags"),
-    rule(
-        "trunk",
-        "list of VLANs and ranges, or all",
-        "none",
-        Rule::Trunk,
-        "the VLANs of a port that tells them apart by tags",
-    ),
-    rule(
-        "native",
-        "1 to 4094",
-        "none",
-        Rule::Native,
-        "the VLAN of what a trunk sends without a tag",
-    ),
-    number(
-        "rate_to_guest",
-        "bits per second",
-        Number::BitsToGuest,
-        "how much may go to the guest; `k`, `M`, `G` and `T` are powers of 1000",
-    ),
-    number(
-        "packets_to_guest",
-        "packets per second",
-        Number::PacketsToGuest,
-        "how many packets may go to the guest",
-    ),
-    rule(
-        "burst_to_guest_us",
-        "microseconds",
-        "10000",
-        Rule::Number(Number::BurstToGuest),
-        "how far ahead of these rates it may get after a pause; with `when_full=drop` 250000 \
-         unless told otherwise: TCP pauses for 200 ms where its last packets are dropped",
-    ),
-    number(
-        "rate_from_guest",
-        "bits per second",
-        Number::BitsFromGuest,
-        "how much may come from the guest; the rest waits there",
-    ),
-    number(
-        "packets_from_guest",
-        "packets per second",
-        Number::PacketsFromGuest,
-        "how many packets may come from the guest",
-    ),
-    rule(
-        "burst_from_guest_us",
-        "microseconds",
-        "10000",
-        Rule::Number(Number::BurstFromGuest),
-        "how far ahead of these rates it may get after a pause",
-    ),
-    number(
-        "storm",
-        "packets per second",
-        Number::Storm,
-        "how many packets it may send to groups, to all, and to unknown stations",
-    ),
-    rule(
-        "when_full",
-        "hold or drop",
-        "hold",
-        Rule::WhenFull,
-        "whether packets for it wait with their sender, for a bounded time, when it has no room",
-    ),
-    rule("isolated", "on or off", "off", Rule::Isolated, "reaches uplinks only"),
-    rule("uplink", "on or off", "off", Rule::Uplink, "isolated ports may reach it"),
-    rule("locked_mac", "address", "any", Rule::LockedMac, "the only MAC address it may use"),
-    rule(
-        "locked_ips",
-        "list of addresses",
-        "any",
-        Rule::LockedIps,
-        "the only IP addresses it may use as its own",
-    ),
-    rule(
-        "static_macs",
-        "list of addresses",
-        "none",
-        Rule::StaticMacs,
-        "stations that are here, never elsewhere, and never forgotten",
-    ),
-    option(
-        "mirror",
-        "name of a port",
-        "none",
-        Field::Mirror,
-        "where copies of all its packets go, both ways; that port gets no floods of its own",
-    ),
-    option(
-        "label",
-        "list of KEY:VALUE",
-        "none",
-        Field::Labels,
-        "what is noted at the port: kept, shown, and asked for by `ringway port list --label`",
-    ),
-    option(
-        "offloads",
-        "on or off",
-        "on",
-        Field::Offloads,
+    option!("isolated", rules.rest.isolated, SWITCH)
+        .takes("on or off", "off")
+        .about("reaches uplinks only"),
+    option!("uplink", rules.rest.is_uplink, SWITCH)
+        .takes("on or off", "off")
+        .about("isolated ports may reach it"),
+    option!("locked_mac", rules.rest.locked_mac, Text(parse_mac))
+        .takes("address", "any")
+        .about("the only MAC address it may use"),
+    option!("locked_ips", rules.rest.locked_ips, List(rules::ips))
+        .takes("list of addresses", "any")
+        .about("the only IP addresses it may use as its own"),
+    option!("static_macs", rules.rest.static_macs, List(rules::macs))
+        .takes("list of addresses", "none")
+        .about("stations that are here, never elsewhere, and never forgotten"),
+    row("mirror", Target::Field(fields::read_mirror, fields::write_mirror))
+        .takes("name of a port", "none")
+        .about(
+            "where copies of all its packets go, both ways; that port gets no floods of its own",
+        ),
+    option!("label", labels, Other(labels::read, labels::written))
+        .takes("list of KEY:VALUE", "none")
+        .about(
+            "what is noted at the port: kept, shown, and asked for by `ringway port list --label`",
+        ),
+    option!("offloads", offloads, SWITCH).takes("on or off", "on").about(
         "off: checksums and segments are completed before a packet leaves by the port, for \
-         programs that read a tap's interface with a raw socket; of guests: the next that connects",
+             programs that read a tap's interface with a raw socket; of guests: the next that \
+             connects",
     ),
-    PortOption {
-        ports: Ports::Guests,
-        ..option(
-            "announce",
-            "on or off",
-            "on",
-            Field::Announce,
-            "taps and uplinks are told in the guest's name where it is, when it comes up and while \
-             it is silent",
+    option!("announce", announces, SWITCH)
+        .takes("on or off", "on")
+        .about(
+            "taps and uplinks are told in the guest's name where it is, when it comes up and \
+             while it is silent",
         )
-    },
-    PortOption {
-        ports: Ports::Taps,
-        ..option(
-            "fdb",
-            "sync or off",
-            "off",
-            Field::Fdb,
+        .of(Ports::Guests),
+    option!("fdb", syncs_fdb, SYNC)
+        .takes("sync or off", "off")
+        .about(
             "stations that leave ringway are taken out of what the bridge behind the tap has \
              learned",
         )
-    },
-    PortOption {
-        ports: Ports::Taps,
-        ..option(
-            "neighbours",
-            "sync or off",
-            "off",
-            Field::Neighbours,
+        .of(Ports::Taps),
+    option!("neighbours", syncs_neighbours, SYNC)
+        .takes("sync or off", "off")
+        .about(
             "the bridge behind the tap knows the IP addresses of guests that are here, and \
              answers for them: their locked_ips, or what they were seen to use",
         )
-    },
-    PortOption {
-        ports: Ports::Guests,
-        ..option(
-            "notify",
-            "policy",
-            "adaptive",
-            Field::Notify,
+        .of(Ports::Taps),
+    option!("notify", notify, Other(fields::notify, fields::written_notify))
+        .takes("policy", "adaptive")
+        .about(
             "when the guest is notified: every, on-empty, timer:150us, coalesce:16/50us, adaptive",
         )
-    },
-    PortOption {
-        ports: Ports::Guests,
-        ..option(
-            "histograms",
-            "on or off",
-            "off",
-            Field::Histograms,
-            "how long packets wait is counted, for `ringway metrics` and `stats --json`",
+        .of(Ports::Guests),
+    option!("histograms", has_histograms, SWITCH)
+        .takes("on or off", "off")
+        .about("how long packets wait is counted, for `ringway metrics` and `stats --json`")
+        .of(Ports::Guests),
+    option!("queues", queues, Other(fields::queues, fields::written_queues))
+        .takes("1 to 64", "1")
+        .about("queue pairs of a guest, or queues of a tap, of which each worker uses one")
+        .at(Effect::NextConnection),
+    option!("socket_mode", socket_mode, Other(fields::socket_mode, fields::written_socket_mode))
+        .takes("octal digits", "0600")
+        .about("permissions of the socket's file; 0660 if `socket_group` is given")
+        .of(Ports::Listening),
+    option!("socket_group", socket_group, Text(parse_group))
+        .takes("name or number", "none")
+        .about("a group whose members may connect; the socket's file belongs to that group")
+        .of(Ports::Listening),
+    option!("socket_user", socket_user, Text(parse_user))
+        .takes("name or number", "none")
+        .about("a user who may connect; the socket's file belongs to that user")
+        .of(Ports::Listening),
+    row("range", Target::Field(fields::read_range, fields::write_range))
+        .takes("list of networks", "10.0.2.0/24 or the next one that is free, and a /64 of its own")
+        .about(
+            "the guests' networks, one of each family; an IPv4 network alone: no IPv6; a change \
+             ends all flows",
         )
-    },
-    PortOption {
-        effect: Effect::NextConnection,
-        ..option(
-            "queues",
-            "1 to 64",
-            "1",
-            Field::Queues,
-            "queue pairs of a guest, or queues of a tap, of which each worker uses one",
+        .of(Ports::Routers),
+    option!("host", nat.host, Text(nat::address))
+        .takes("address", "none")
+        .about(
+            "the address by which guests reach services on the host's loopback; a change ends the \
+             flows there",
         )
-    },
-    PortOption {
-        ports: Ports::Listening,
-        ..option(
-            "socket_mode",
-            "octal digits",
-            "0600",
-            Field::SocketMode,
-            "permissions of the socket's file; 0660 if `socket_group` is given",
+        .of(Ports::Routers),
+    option!("allow", nat.allow, List(nat::networks))
+        .takes("list of networks", "none")
+        .about(
+            "networks or addresses that guests reach although they lie in others that they do \
+             not; the longest network decides; felt by new flows",
         )
-    },
-    PortOption {
-        ports: Ports::Listening,
-        ..option(
-            "socket_group",
-            "name or number",
-            "none",
-            Field::SocketGroup,
-            "a group whose members may connect; the socket's file belongs to that group",
+        .of(Ports::Routers),
+    option!("deny", nat.deny, List(nat::networks))
+        .takes("list of networks", "none")
+        .about(
+            "networks or addresses that guests do not reach, beside those that no guest does; \
+             felt by new flows",
         )
-    },
-    PortOption {
-        ports: Ports::Listening,
-        ..option(
-            "socket_user",
-            "name or number",
-            "none",
-            Field::SocketUser,
-            "a user who may connect; the socket's file belongs to that user",
+        .of(Ports::Routers),
+    option!("domain", nat.domains, List(nat::domains))
+        .takes("list of domains", "internal")
+        .about(
+            "the guests' domain, in which each has the name of its port, and others that are \
+             searched; felt with the next lease",
         )
-    },
-    router(
-        "range",
-        "list of networks",
-        "10.0.2.0/24 or the next one that is free, and a /64 of its own",
-        NatField::Range,
-        "the guests' networks, one of each family; an IPv4 network alone: no IPv6; a change ends \
-         all flows",
-    ),
-    router(
-        "host",
-        "address",
-        "none",
-        NatField::Host,
-        "the address by which guests reach services on the host's loopback; a change ends the \
-         flows there",
-    ),
-    router(
-        "allow",
-        "list of networks",
-        "none",
-        NatField::Allow,
-        "networks or addresses that guests reach although they lie in others that they do not; the \
-         longest network decides; felt by new flows",
-    ),
-    router(
-        "deny",
-        "list of networks",
-        "none",
-        NatField::Deny,
-        "networks or addresses that guests do not reach, beside those that no guest does; felt by \
-         new flows",
-    ),
-    router(
-        "domain",
-        "list of domains",
-        "internal",
-        NatField::Domain,
-        "the guests' domain, in which each has the name of its port, and others that are searched; \
-         felt with the next lease",
-    ),
-    router(
-        "dns",
-        "auto, off, or list of addresses",
-        "auto",
-        NatField::Dns,
-        "resolvers that answer guests; auto: those of `/etc/resolv.conf`, also when they change",
-    ),
-    router(
-        "forward",
-        "list of tcp:PORT:GUEST:PORT, udp:… or unix:PATH:GUEST:PORT",
-        "none",
-        NatField::Forward,
-        "ports and Unix sockets of this machine that lead into guests; also \
-         tcp:ADDRESS:PORT-PORT:GUEST:PORT, and udp:, where the address may be * or [IPv6]; without \
-         one: loopback",
-    ),
+        .of(Ports::Routers),
+    option!("dns", nat.dns, Other(nat::dns, nat::written_dns))
+        .takes("auto, off, or list of addresses", "auto")
+        .about(
+            "resolvers that answer guests; auto: those of `/etc/resolv.conf`, also when they \
+             change",
+        )
+        .of(Ports::Routers),
+    option!("forward", nat.forwards, List(nat::forwards))
+        .takes("list of tcp:PORT:GUEST:PORT, udp:… or unix:PATH:GUEST:PORT", "none")
+        .about(
+            "ports and Unix sockets of this machine that lead into guests; also \
+             tcp:ADDRESS:PORT-PORT:GUEST:PORT, and udp:, where the address may be * or [IPv6]; \
+             without one: loopback",
+        )
+        .of(Ports::Routers),
     feature("packed", Features::RING_PACKED, "packed rings"),
     feature("mrg_rxbuf", Features::MRG_RXBUF, "a packet may span several receive buffers"),
     feature("event_idx", Features::EVENT_IDX, "notifications by index"),
@@ -369,9 +229,9 @@ pub const OPTIONS: &[PortOption] = &[
         Features::GUEST_ANNOUNCE,
         "the guest can be asked to announce itself after its link came up",
     ),
-    on_request("rss", Features::RSS, "the guest may choose queues by hash"),
-    on_request("hash", Features::HASH_REPORT, "the guest is told each packet's hash"),
-    on_request(
+    feature("rss", Features::RSS, "the guest may choose queues by hash"),
+    feature("hash", Features::HASH_REPORT, "the guest is told each packet's hash"),
+    feature(
         "iommu_platform",
         Features::ACCESS_PLATFORM,
         "for QEMU's `iommu_platform=on`, which confidential guests have; not for guests with a \

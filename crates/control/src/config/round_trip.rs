@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use ringway_net::{Features, MacAddress};
 
+use super::error::Origin;
 use super::nat::NatSpec;
-use super::options::OPTIONS;
+use super::options::{DEFAULT, OPTIONS};
 use super::port::{PortKind, PortSpec};
 use super::values::Account;
 use super::{file, flags, json, rules};
@@ -93,22 +94,82 @@ prop_compose! {
     }
 }
 
+/// The port as it is read back, with what was written in each syntax.
+fn read_back(spec: &PortSpec) -> [(String, PortSpec); 3] {
+    let typed = flags::write_port(spec);
+    let of_flag = flags::parse_port(&typed).expect("a port");
+
+    let file = file::write_port(spec);
+    let (mut low, errors) = file::parse("f", &file);
+    assert_eq!(errors, [], "{file}");
+    let of_file = low.ports.remove(0);
+
+    let line = serde_json::to_string(&json::write_port(spec)).expect("JSON");
+    let object = serde_json::from_str(&line).expect("an object");
+    let of_request = json::read_port(&object).expect("a port");
+
+    [(typed, of_flag), (file, of_file), (line, of_request)].map(|(text, low)| {
+        let read = PortSpec::resolve(&low).unwrap_or_else(|errors| panic!("{text}: {errors:?}"));
+        (text, read)
+    })
+}
+
+/// Of each option, at least one is a value that is no default.
+const TEXTS: [&str; 17] = [
+    "on",
+    "off",
+    "down",
+    "drop",
+    "sync",
+    "every",
+    "7",
+    "1500",
+    "0640",
+    "52:54:00:12:34:56",
+    "192.0.2.1",
+    "10.9.0.0/16",
+    "mon",
+    "lab.internal+mon",
+    "key:value+other:value",
+    "tcp:8080:vm0:80+udp:53:vm0:53",
+    "20-30+32",
+];
+
+/// At least one of them may have each option alone.
+const PORTS: [&str; 4] = ["a=vm:/a.sock", "a=vm:/a.sock,trunk=20-30", "a=tap:tap0", "a=nat:"];
+
+/// It names no option: one that is added is tested as soon as it has its row.
+#[test]
+fn every_row_is_read_and_written_in_each_syntax_and_taken_back() {
+    let resolve = |typed: &str| PortSpec::resolve(&flags::parse_port(typed).expect("a port"));
+    for option in OPTIONS {
+        let key = option.key;
+        assert!(!option.value.is_empty() && !option.about.is_empty(), "{key}");
+        let mut values = 0;
+        for (port, text) in PORTS.iter().flat_map(|port| TEXTS.map(|text| (port, text))) {
+            let Ok(spec) = resolve(&format!("{port},{key}={text}")) else { continue };
+            if option.value_of(&spec).is_none() {
+                continue;
+            }
+            for (written, read) in read_back(&spec) {
+                assert!(written.contains(key), "{key}: {written}");
+                assert_eq!(read, spec, "{key}: {written}");
+            }
+            let mut taken_back = spec;
+            assert_eq!(option.set(&mut taken_back, &Origin::flag(key), DEFAULT), Ok(()));
+            assert_eq!(Ok(taken_back), resolve(port), "{key}={text}");
+            values += 1;
+        }
+        assert!(values > 0, "{key}: none of TEXTS is a value of it: add one");
+    }
+}
+
 proptest! {
     #[test]
     fn flags_files_and_requests_mean_the_same(spec in spec()) {
-        let typed = flags::write_port(&spec);
-        let low = flags::parse_port(&typed).expect("a port");
-        prop_assert_eq!(PortSpec::resolve(&low), Ok(spec.clone()), "{}", typed);
-
-        let written = file::write_port(&spec);
-        let (low, errors) = file::parse("f", &written);
-        prop_assert_eq!(errors, [], "{}", written);
-        prop_assert_eq!(PortSpec::resolve(&low.ports[0]), Ok(spec.clone()), "{}", written);
-
-        let line = serde_json::to_string(&json::write_port(&spec)).expect("JSON");
-        let object = serde_json::from_str(&line).expect("an object");
-        let low = json::read_port(&object).expect("a port");
-        prop_assert_eq!(PortSpec::resolve(&low), Ok(spec.clone()), "{}", line);
+        for (written, read) in read_back(&spec) {
+            prop_assert_eq!(&read, &spec, "{}", written);
+        }
     }
 
     #[test]

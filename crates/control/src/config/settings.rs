@@ -6,11 +6,12 @@ use ringway_net::PollOptions;
 use ringway_net::TapCalls;
 
 use super::error::{Origin, SpecError, Syntax};
+use super::kind::SWITCH;
 use super::port::LowOption;
 use super::values::{
-    Account, check_socket, parse_count, parse_group, parse_mode, parse_processors,
+    Account, check_socket, parse_choice, parse_count, parse_group, parse_mode, parse_percent,
+    parse_poll, parse_processors, parse_tap_calls,
 };
-use super::values::{parse_percent, parse_poll, parse_switch, parse_tap_calls};
 
 /// Permissions of the control socket's file if nothing else is said: its owner's.
 pub const CONTROL_MODE: u32 = 0o600;
@@ -62,129 +63,123 @@ pub struct Setting {
     pub default: &'static str,
     /// What it does.
     pub about: &'static str,
-    field: Field,
+    read: Read,
+    write: fn(&Settings) -> String,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Field {
-    Control,
-    ControlMode,
-    ControlGroup,
-    SnoopMulticast,
-    FdbAge,
-    Workers,
-    Pin,
-    Poll,
-    PollBudget,
-    TapWrites,
-    TapReads,
-    Sandbox,
-    NoPorts,
+/// Reads what was written down.
+type Read = fn(&mut Settings, &LowOption) -> Result<(), SpecError>;
+
+/// A row: the key, what reads it into the settings, and what writes it.
+macro_rules! setting {
+    ($key:expr, |$to:ident, $it:ident| $read:expr, |$of:ident| $write:expr) => {{
+        let read: Read = |$to, $it| {
+            $read;
+            Ok(())
+        };
+        Setting { key: $key, value: "", default: "", about: "", read, write: |$of| $write }
+    }};
 }
 
 /// All of them, in the order of the documentation.
 pub const SETTINGS: &[Setting] = &[
-    Setting {
-        key: "control",
-        value: "path",
-        default: "by user",
-        about: "the control socket: `ringway.sock` in `$XDG_RUNTIME_DIR`, or in `/run` as root, or \
-                in `/tmp/ringway-UID`",
-        field: Field::Control,
-    },
-    Setting {
-        key: "control_mode",
-        value: "octal digits",
-        default: "0600",
-        about: "permissions of the control socket's file",
-        field: Field::ControlMode,
-    },
-    Setting {
-        key: "control_group",
-        value: "name or number",
-        default: "none",
-        about: "a group whose members may use the control socket; its file belongs to that group",
-        field: Field::ControlGroup,
-    },
-    Setting {
-        key: "snoop_multicast",
-        value: "on or off",
-        default: "off",
-        about: "packets to a multicast group go only to ports that asked for it (IGMP and MLD)",
-        field: Field::SnoopMulticast,
-    },
-    Setting {
-        key: "fdb_age",
-        value: "seconds",
-        default: "300",
-        about: "a station that was not heard for so long is not known any more: what is for it \
-                goes to all",
-        field: Field::FdbAge,
-    },
-    Setting {
-        key: "workers",
-        value: "number or auto",
-        default: "1",
-        about: "how many threads carry packets: worker i owns queue pair i of every port; \
-                auto: as many as ports have queues and the machine has processors",
-        field: Field::Workers,
-    },
-    Setting {
-        key: "pin",
-        value: "processors",
-        default: "none",
-        about: "the processor of each worker, such as 0,1",
-        field: Field::Pin,
-    },
-    Setting {
-        key: "poll",
-        value: "auto, always or never",
-        default: "auto",
-        about: "whether a worker that has nothing to do looks for packets before it sleeps; auto: \
-                as long as recent packets say that it pays",
-        field: Field::Poll,
-    },
-    Setting {
-        key: "poll_budget",
-        value: "percent",
-        default: "10%",
-        about: "the share of one processor that each worker may spend on looking for packets that \
-                do not come; for `poll = auto`",
-        field: Field::PollBudget,
-    },
-    Setting {
-        key: "tap_writes",
-        value: "auto, plain or io_uring",
-        default: "auto",
-        about: "how packets are written to taps: one system call each, or several at once with \
-                io_uring; auto: as a measurement at the start says; for taps opened later",
-        field: Field::TapWrites,
-    },
-    Setting {
-        key: "tap_reads",
-        value: "auto, plain or io_uring",
-        default: "auto",
-        about: "how packets are read from taps while many short ones wait: one system call each, \
-                or several at once with io_uring; auto: as a measurement at the start says; for \
-                taps opened later",
-        field: Field::TapReads,
-    },
-    Setting {
-        key: "sandbox",
-        value: "on or off",
-        default: "on",
-        about: "whether ringway gives up, at its start, rights that it has no use for; off: for \
-                debuggers, which cannot look into it otherwise",
-        field: Field::Sandbox,
-    },
-    Setting {
-        key: "no_ports",
-        value: "on or off",
-        default: "off",
-        about: "the file has no ports, and that is meant: without it, a file that has none any \
-                more is refused on SIGHUP",
-        field: Field::NoPorts,
-    },
+    setting!("control", |to, it| to.control = path(it)?, |of| of.control.display().to_string())
+        .takes("path", "by user")
+        .about(
+            "the control socket: `ringway.sock` in `$XDG_RUNTIME_DIR`, or in `/run` as root, or \
+             in `/tmp/ringway-UID`",
+        ),
+    setting!(
+        "control_mode",
+        |to, it| to.control_mode = parse_mode(&it.origin, &it.value)?,
+        |of| format!("{:04o}", of.file_mode())
+    )
+    .takes("octal digits", "0600")
+    .about("permissions of the control socket's file"),
+    setting!(
+        "control_group",
+        |to, it| to.control_group = Some(parse_group(&it.origin, &it.value)?),
+        |of| group(of)
+    )
+    .takes("name or number", "none")
+    .about("a group whose members may use the control socket; its file belongs to that group"),
+    setting!("snoop_multicast", |to, it| to.snoop_multicast = switch(it)?, |of| on_or_off(
+        of.snoop_multicast
+    ))
+    .takes("on or off", "off")
+    .about("packets to a multicast group go only to ports that asked for it (IGMP and MLD)"),
+    setting!("fdb_age", |to, it| to.fdb_age = count(it, u16::MAX)?, |of| of.fdb_age.to_string())
+        .takes("seconds", "300")
+        .about(
+            "a station that was not heard for so long is not known any more: what is for it goes \
+             to all",
+        ),
+    setting!("workers", |to, it| to.workers = workers(it)?, |of| of
+        .workers
+        .map_or("auto".into(), |count| count.to_string()))
+    .takes("number or auto", "1")
+    .about(
+        "how many threads carry packets: worker i owns queue pair i of every port; auto: as \
+             many as ports have queues and the machine has processors",
+    ),
+    setting!("pin", |to, it| to.pins = parse_processors(&it.origin, &it.value)?, |of| of
+        .pins
+        .iter()
+        .map(u16::to_string)
+        .collect::<Vec<_>>()
+        .join(","))
+    .takes("processors", "none")
+    .about("the processor of each worker, such as 0,1"),
+    setting!("poll", |to, it| to.poll.mode = parse_poll(&it.origin, &it.value)?, |of| of
+        .poll
+        .mode
+        .to_string())
+    .takes("auto, always or never", "auto")
+    .about(
+        "whether a worker that has nothing to do looks for packets before it sleeps; auto: as \
+             long as recent packets say that it pays",
+    ),
+    setting!(
+        "poll_budget",
+        |to, it| to.poll.budget_percent = parse_percent(&it.origin, &it.key, &it.value)?,
+        |of| format!("{}%", of.poll.budget_percent)
+    )
+    .takes("percent", "10%")
+    .about(
+        "the share of one processor that each worker may spend on looking for packets that do \
+             not come; for `poll = auto`",
+    ),
+    setting!(
+        "tap_writes",
+        |to, it| to.tap_writes = parse_tap_calls(&it.origin, &it.value)?,
+        |of| calls(of.tap_writes)
+    )
+    .takes("auto, plain or io_uring", "auto")
+    .about(
+        "how packets are written to taps: one system call each, or several at once with \
+             io_uring; auto: as a measurement at the start says; for taps opened later",
+    ),
+    setting!("tap_reads", |to, it| to.tap_reads = parse_tap_calls(&it.origin, &it.value)?, |of| {
+        calls(of.tap_reads)
+    })
+    .takes("auto, plain or io_uring", "auto")
+    .about(
+        "how packets are read from taps while many short ones wait: one system call each, or \
+             several at once with io_uring; auto: as a measurement at the start says; for taps \
+             opened later",
+    ),
+    setting!("sandbox", |to, it| to.sandbox = switch(it)?, |of| on_or_off(of.sandbox))
+        .takes("on or off", "on")
+        .about(
+            "whether ringway gives up, at its start, rights that it has no use for; off: for \
+             debuggers, which cannot look into it otherwise",
+        ),
+    setting!("no_ports", |to, it| to.no_ports = switch(it)?, |of| on_or_off(of.no_ports))
+        .takes("on or off", "off")
+        .about(
+            "the file has no ports, and that is meant: without it, a file that has none any more \
+             is refused on SIGHUP",
+        ),
 ];
 
 /// Every key, in the order of the table.
@@ -222,46 +217,24 @@ impl Settings {
     }
 
     fn set(&mut self, option: &LowOption) -> Result<(), SpecError> {
-        let LowOption { origin, key, value } = option;
+        let LowOption { origin, key, .. } = option;
         let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
             return Err(origin.unknown_key("setting", key, &keys()));
         };
-        match setting.field {
-            Field::Control => {
-                let path = PathBuf::from(value);
-                check_socket(origin, &path)?;
-                self.control = path;
-            }
-            Field::ControlMode => self.control_mode = parse_mode(origin, value)?,
-            Field::Workers if value == "auto" => self.workers = None,
-            Field::Workers => {
-                self.workers = Some(parse_count(origin, setting.key, value, WORKERS_MAX)?);
-            }
-            Field::Pin => self.pins = parse_processors(origin, value)?,
-            Field::Poll => self.poll.mode = parse_poll(origin, value)?,
-            Field::PollBudget => self.poll.budget_percent = parse_percent(origin, key, value)?,
-            Field::TapWrites => self.tap_writes = parse_tap_calls(origin, value)?,
-            Field::TapReads => self.tap_reads = parse_tap_calls(origin, value)?,
-            Field::ControlGroup => self.control_group = Some(parse_group(origin, value)?),
-            Field::Sandbox => self.sandbox = parse_switch(origin, key, value)?,
-            Field::NoPorts => self.no_ports = parse_switch(origin, key, value)?,
-            Field::SnoopMulticast => self.snoop_multicast = parse_switch(origin, key, value)?,
-            Field::FdbAge => self.fdb_age = parse_count(origin, key, value, u16::MAX)?,
-        }
-        Ok(())
+        (setting.read)(self, option)
     }
 
     /// What is no default, key by key, as it would be written down; a path that is no text is left
     /// out.
     pub fn written(&self) -> Vec<(&'static str, String)> {
-        let is_default = |setting: &&Setting| match setting.field {
-            Field::Control => self.control.to_str().is_none(),
+        let is_default = |setting: &&Setting| match setting.key {
+            "control" => self.control.to_str().is_none(),
             // Beside a group it would say that the group may not.
-            Field::ControlMode => self.control_mode == CONTROL_MODE,
-            Field::ControlGroup => self.control_group.is_none(),
-            Field::Pin => self.pins.is_empty(),
+            "control_mode" => self.control_mode == CONTROL_MODE,
+            "control_group" => self.control_group.is_none(),
+            "pin" => self.pins.is_empty(),
             // An older data plane does not know it.
-            Field::FdbAge => self.fdb_age == FDB_AGE_S,
+            "fdb_age" => self.fdb_age == FDB_AGE_S,
             _ => false,
         };
         let all = SETTINGS.iter().filter(|setting| !is_default(setting));
@@ -291,36 +264,54 @@ impl Settings {
 }
 
 impl Setting {
+    const fn takes(self, value: &'static str, default: &'static str) -> Self {
+        Self { value, default, ..self }
+    }
+
+    const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
     /// What it is, as in a file.
     pub fn value_of(&self, settings: &Settings) -> String {
-        let switch = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
-        match self.field {
-            Field::Control => settings.control.display().to_string(),
-            Field::ControlMode => format!("{:04o}", settings.file_mode()),
-            Field::ControlGroup => {
-                settings.control_group.as_ref().map_or("none".into(), |group| group.name.clone())
-            }
-            Field::SnoopMulticast => switch(settings.snoop_multicast),
-            Field::FdbAge => settings.fdb_age.to_string(),
-            Field::Workers => settings.workers.map_or("auto".into(), |count| count.to_string()),
-            Field::Pin => settings.pins.iter().map(u16::to_string).collect::<Vec<_>>().join(","),
-            Field::Poll => settings.poll.mode.to_string(),
-            Field::PollBudget => format!("{}%", settings.poll.budget_percent),
-            Field::TapWrites => calls(settings.tap_writes).to_owned(),
-            Field::TapReads => calls(settings.tap_reads).to_owned(),
-            Field::Sandbox => switch(settings.sandbox),
-            Field::NoPorts => switch(settings.no_ports),
-        }
+        (self.write)(settings)
     }
 }
 
+fn path(it: &LowOption) -> Result<PathBuf, SpecError> {
+    let path = PathBuf::from(&it.value);
+    check_socket(&it.origin, &path)?;
+    Ok(path)
+}
+
+fn switch(it: &LowOption) -> Result<bool, SpecError> {
+    parse_choice(&it.origin, &it.key, &it.value, SWITCH.0)
+}
+
+fn count(it: &LowOption, max: u16) -> Result<u16, SpecError> {
+    parse_count(&it.origin, &it.key, &it.value, max)
+}
+
+fn workers(it: &LowOption) -> Result<Option<u16>, SpecError> {
+    if it.value == "auto" { Ok(None) } else { count(it, WORKERS_MAX).map(Some) }
+}
+
+fn on_or_off(is_on: bool) -> String {
+    if is_on { "on" } else { "off" }.to_owned()
+}
+
+fn group(settings: &Settings) -> String {
+    settings.control_group.as_ref().map_or("none".into(), Account::to_string)
+}
+
 /// How taps are written or read, as in a file.
-fn calls(calls: TapCalls) -> &'static str {
-    match calls {
+fn calls(calls: TapCalls) -> String {
+    let word = match calls {
         TapCalls::Auto => "auto",
         TapCalls::Plain => "plain",
         TapCalls::IoUring => "io_uring",
-    }
+    };
+    word.to_owned()
 }
 
 /// A setting given as a flag of its own.

@@ -3,6 +3,7 @@
 //!
 //! Limits: a name has at most [`NAME_LEN_MAX`] bytes, a socket path [`SOCKET_PATH_LEN_MAX`].
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use ringway_net::TapCalls;
@@ -26,6 +27,9 @@ const MTU_MIN: u16 = 68;
 /// Standard input, output and error are never a tap.
 const TAP_FD_MIN: i32 = 3;
 
+/// The fastest rate that can be configured, per second: more is no limit.
+pub const AMOUNT_MAX: u64 = 1_000_000_000_000_000;
+
 /// A user, or a group of users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
@@ -35,11 +39,14 @@ pub struct Account {
     pub id: u32,
 }
 
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 /// Whether `name` can be the name of a port.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn check_name(origin: &Origin, name: &str) -> Result<(), SpecError> {
+pub(super) fn check_name(origin: &Origin, name: &str) -> Result<(), SpecError> {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if !name.is_empty() && name.len() <= NAME_LEN_MAX && name.bytes().all(is_good) {
         return Ok(());
@@ -53,10 +60,7 @@ pub fn check_name(origin: &Origin, name: &str) -> Result<(), SpecError> {
 }
 
 /// The path of a socket.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_socket(origin: &Origin, path: &str) -> Result<PathBuf, SpecError> {
+pub(super) fn parse_socket(origin: &Origin, path: &str) -> Result<PathBuf, SpecError> {
     if path.is_empty() {
         let advice = "write where it is, such as vm:/run/vm0.sock";
         return Err(origin.wrong("the path of the socket is missing", advice));
@@ -67,10 +71,7 @@ pub fn parse_socket(origin: &Origin, path: &str) -> Result<PathBuf, SpecError> {
 }
 
 /// Whether a path fits into a socket address.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn check_socket(origin: &Origin, path: &Path) -> Result<(), SpecError> {
+pub(super) fn check_socket(origin: &Origin, path: &Path) -> Result<(), SpecError> {
     let len = path.as_os_str().len();
     if len <= SOCKET_PATH_LEN_MAX {
         return Ok(());
@@ -80,24 +81,8 @@ pub fn check_socket(origin: &Origin, path: &Path) -> Result<(), SpecError> {
     Err(origin.wrong(wrong, "choose a shorter one"))
 }
 
-/// The name of another port.
-///
-/// # Errors
-/// It is none, or the port's own.
-pub fn parse_mirror(origin: &Origin, own: &str, name: &str) -> Result<String, SpecError> {
-    check_name(origin, name)?;
-    if name == own {
-        let wrong = "a port cannot be the mirror of itself";
-        return Err(origin.wrong(wrong, "write the name of the port that gets the copies"));
-    }
-    Ok(name.to_owned())
-}
-
 /// The name of a network interface.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_interface(origin: &Origin, name: &str) -> Result<String, SpecError> {
+pub(super) fn parse_interface(origin: &Origin, name: &str) -> Result<String, SpecError> {
     let is_bad = |byte: u8| !byte.is_ascii_graphic() || b"/%:".contains(&byte);
     let is_dots = name == "." || name == "..";
     let len_ok = (1..=INTERFACE_NAME_LEN_MAX).contains(&name.len());
@@ -113,10 +98,7 @@ pub fn parse_interface(origin: &Origin, name: &str) -> Result<String, SpecError>
 }
 
 /// The number of a file descriptor that was passed in.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_tap_fd(origin: &Origin, number: &str) -> Result<i32, SpecError> {
+pub(super) fn parse_tap_fd(origin: &Origin, number: &str) -> Result<i32, SpecError> {
     let fd = number.parse().ok().filter(|&fd| fd >= TAP_FD_MIN);
     fd.ok_or_else(|| {
         let wrong = format!("{number:?} is not the number of a passed file descriptor");
@@ -125,10 +107,7 @@ pub fn parse_tap_fd(origin: &Origin, number: &str) -> Result<i32, SpecError> {
 }
 
 /// The MAC address of one station.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_mac(origin: &Origin, text: &str) -> Result<MacAddress, SpecError> {
+pub(super) fn parse_mac(origin: &Origin, text: &str) -> Result<MacAddress, SpecError> {
     let Ok(mac) = text.parse::<MacAddress>() else {
         let example = origin.assign("mac", "52:54:00:12:34:56");
         let advice = format!("write six two-digit hexadecimal numbers, such as {example}");
@@ -144,10 +123,7 @@ pub fn parse_mac(origin: &Origin, text: &str) -> Result<MacAddress, SpecError> {
 }
 
 /// An MTU in bytes.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_mtu(origin: &Origin, text: &str) -> Result<u16, SpecError> {
+pub(super) fn parse_mtu(origin: &Origin, text: &str) -> Result<u16, SpecError> {
     let mtu = text.parse().ok().filter(|&mtu: &u16| mtu >= MTU_MIN);
     mtu.ok_or_else(|| {
         let wrong = format!("{text:?} is not an MTU");
@@ -158,10 +134,7 @@ pub fn parse_mtu(origin: &Origin, text: &str) -> Result<u16, SpecError> {
 }
 
 /// A policy for notifications.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_notify(origin: &Origin, text: &str) -> Result<Policy, SpecError> {
+pub(super) fn parse_notify(origin: &Origin, text: &str) -> Result<Policy, SpecError> {
     text.parse().map_err(|_| {
         let wrong = format!("{text:?} is not a policy for notifications");
         let example = origin.assign("notify", "timer:150us");
@@ -171,10 +144,12 @@ pub fn parse_notify(origin: &Origin, text: &str) -> Result<Policy, SpecError> {
 }
 
 /// A number from 1 on.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_count(origin: &Origin, key: &str, text: &str, max: u16) -> Result<u16, SpecError> {
+pub(super) fn parse_count(
+    origin: &Origin,
+    key: &str,
+    text: &str,
+    max: u16,
+) -> Result<u16, SpecError> {
     let count = text.parse().ok().filter(|count| (1..=max).contains(count));
     count.ok_or_else(|| {
         let wrong = format!("{text:?} cannot be the number of {key}");
@@ -186,10 +161,7 @@ pub fn parse_count(origin: &Origin, key: &str, text: &str, max: u16) -> Result<u
 }
 
 /// Numbers of processors, separated by commas or plus signs.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_processors(origin: &Origin, text: &str) -> Result<Vec<u16>, SpecError> {
+pub(super) fn parse_processors(origin: &Origin, text: &str) -> Result<Vec<u16>, SpecError> {
     let numbers: Result<Vec<u16>, _> = text.split([',', '+']).map(str::parse).collect();
     numbers.map_err(|_| {
         let wrong = format!("{text:?} is not a list of processors");
@@ -198,10 +170,7 @@ pub fn parse_processors(origin: &Origin, text: &str) -> Result<Vec<u16>, SpecErr
 }
 
 /// When a worker polls.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_poll(origin: &Origin, text: &str) -> Result<PollMode, SpecError> {
+pub(super) fn parse_poll(origin: &Origin, text: &str) -> Result<PollMode, SpecError> {
     text.parse().map_err(|_| {
         let wrong = format!("{text:?} does not say when to poll");
         origin.wrong(wrong, "write auto, always or never")
@@ -209,10 +178,7 @@ pub fn parse_poll(origin: &Origin, text: &str) -> Result<PollMode, SpecError> {
 }
 
 /// How packets are carried to taps, or from them.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_tap_calls(origin: &Origin, text: &str) -> Result<TapCalls, SpecError> {
+pub(super) fn parse_tap_calls(origin: &Origin, text: &str) -> Result<TapCalls, SpecError> {
     text.parse().map_err(|_| {
         let wrong = format!("{text:?} is no way to carry packets");
         origin.wrong(wrong, "write auto, plain or io_uring")
@@ -220,10 +186,7 @@ pub fn parse_tap_calls(origin: &Origin, text: &str) -> Result<TapCalls, SpecErro
 }
 
 /// A share in percent, with or without its sign.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_percent(origin: &Origin, key: &str, text: &str) -> Result<u8, SpecError> {
+pub(super) fn parse_percent(origin: &Origin, key: &str, text: &str) -> Result<u8, SpecError> {
     let percent = text.strip_suffix('%').unwrap_or(text).parse().ok();
     percent.filter(|percent| *percent <= 100).ok_or_else(|| {
         let wrong = format!("{text:?} is not a share");
@@ -231,56 +194,46 @@ pub fn parse_percent(origin: &Origin, key: &str, text: &str) -> Result<u8, SpecE
     })
 }
 
-/// `on` or `off`.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_switch(origin: &Origin, key: &str, text: &str) -> Result<bool, SpecError> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => {
-            let wrong = format!("{key} can be on or off, and not {text:?}");
-            let [on, off] = ["on", "off"].map(|value| origin.assign(key, value));
-            Err(origin.wrong(wrong, format!("write {on} or {off}")))
-        }
-    }
+/// One of two words, each with what it stands for.
+pub(super) fn parse_choice<T: Copy>(
+    origin: &Origin,
+    key: &str,
+    text: &str,
+    words: [(&str, T); 2],
+) -> Result<T, SpecError> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let [one, other] = words.map(|(word, _)| word);
+        let wrong = format!("{key} can be {one} or {other}, and not {text:?}");
+        let [one, other] = [one, other].map(|word| origin.assign(key, word));
+        origin.wrong(wrong, format!("write {one} or {other}"))
+    })
 }
 
-/// `sync` or `off`, which is the default.
-pub fn parse_sync(origin: &Origin, key: &str, text: Option<&str>) -> Result<bool, SpecError> {
-    match text {
-        Some("sync") => Ok(true),
-        None | Some("off") => Ok(false),
-        Some(text) => {
-            let wrong = format!("{key} can be sync or off, and not {text:?}");
-            let [sync, off] = ["sync", "off"].map(|value| origin.assign(key, value));
-            Err(origin.wrong(wrong, format!("write {sync} or {off}")))
-        }
-    }
-}
-
-/// `up` or `down`, for a link.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_link(origin: &Origin, text: &str) -> Result<bool, SpecError> {
-    match text {
-        "up" => Ok(true),
-        "down" => Ok(false),
-        _ => {
-            let wrong = format!("link can be up or down, and not {text:?}");
-            let [up, down] = ["up", "down"].map(|value| origin.assign("link", value));
-            Err(origin.wrong(wrong, format!("write {up} or {down}")))
-        }
-    }
+/// A number with k, M, G or T behind it, powers of 1000.
+pub(super) fn parse_amount(origin: &Origin, key: &str, text: &str) -> Result<u64, SpecError> {
+    let digits = text.trim_end_matches(['k', 'M', 'G', 'T']);
+    let unit = match &text[digits.len()..] {
+        "" => Some(1),
+        "k" => Some(1_000),
+        "M" => Some(1_000_000),
+        "G" => Some(1_000_000_000),
+        "T" => Some(1_000_000_000_000),
+        _ => None,
+    };
+    // The parser alone would take "+5".
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.parse::<u64>().ok().filter(|_| is_plain);
+    let value = number.zip(unit).and_then(|(number, unit): (u64, u64)| number.checked_mul(unit));
+    value.filter(|&value| value <= AMOUNT_MAX).ok_or_else(|| {
+        let example = origin.assign(key, "100M");
+        let advice = format!("write a whole number, with k, M, G or T if you like: {example}");
+        origin.wrong(format!("{text:?} is not an amount for {key}"), advice)
+    })
 }
 
 /// Permissions of a file, as octal digits.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_mode(origin: &Origin, text: &str) -> Result<u32, SpecError> {
+pub(super) fn parse_mode(origin: &Origin, text: &str) -> Result<u32, SpecError> {
     let digits = text.strip_prefix("0o").unwrap_or(text);
     let is_octal = digits.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
     match u32::from_str_radix(digits, 8).ok().filter(|_| is_octal) {
@@ -298,10 +251,7 @@ pub fn parse_mode(origin: &Origin, text: &str) -> Result<u32, SpecError> {
 
 /// A group of users, by its number or by its name, wherever this machine keeps names
 /// (nsswitch.conf(5)).
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_group(origin: &Origin, text: &str) -> Result<Account, SpecError> {
+pub(super) fn parse_group(origin: &Origin, text: &str) -> Result<Account, SpecError> {
     let by_name = || nix::unistd::Group::from_name(text).ok().flatten();
     let id = number_of(text).or_else(|| by_name().map(|group| group.gid.as_raw()));
     id.map(|id| Account { name: text.to_string(), id }).ok_or_else(|| {
@@ -311,10 +261,7 @@ pub fn parse_group(origin: &Origin, text: &str) -> Result<Account, SpecError> {
 }
 
 /// A user, as [`parse_group`] finds groups.
-///
-/// # Errors
-/// Starts with what was typed.
-pub fn parse_user(origin: &Origin, text: &str) -> Result<Account, SpecError> {
+pub(super) fn parse_user(origin: &Origin, text: &str) -> Result<Account, SpecError> {
     let by_name = || nix::unistd::User::from_name(text).ok().flatten();
     let id = number_of(text).or_else(|| by_name().map(|user| user.uid.as_raw()));
     id.map(|id| Account { name: text.to_string(), id }).ok_or_else(|| {
@@ -339,6 +286,18 @@ pub fn is_same_path(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_have_units_and_limits() {
+        let origin = Origin::flag("typed");
+        let parse = |text: &str| parse_amount(&origin, "rate_to_guest", text).ok();
+        let units = ["7", "10k", "100M", "2G", "1T"].map(parse);
+        let right = [7, 10_000, 100_000_000, 2_000_000_000, 1_000_000_000_000];
+        assert_eq!(units, right.map(Some));
+        for text in ["", "M", "+5", "-1", "1.5G", "1kk", "1 G", "18446744073709551615", "2000T"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn permissions_are_octal_and_no_more_than_nine_bits() {
