@@ -1,5 +1,5 @@
-//! One option of a port: a row that says what it is called, which field of [`PortSpec`] it sets, and
-//! how a value is read and written ([`Kind`](super::kind::Kind)).
+//! One option of a port: a row that says what it is called, which field of [`PortSpec`] it sets,
+//! and how a value is read and written ([`Kind`]).
 
 use ringway_net::Features;
 
