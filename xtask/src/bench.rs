@@ -7,12 +7,12 @@ use anyhow::{Context, bail};
 use ringway_guests::shell;
 
 use crate::check::build_ringway;
-use crate::counts::Counts;
 use crate::downloads::Download::{self, Dpdk, Gvproxy, Ovs, Passt, Vde};
 use crate::downloads::KERNEL_VARIABLE;
 use crate::page;
 use crate::paths::Paths;
 use crate::setup::{self, For};
+use crate::tally::Tally;
 
 pub const INSTRUCTIONS: &str = "instructions";
 
@@ -119,14 +119,14 @@ fn without_places(text: &str, root: &Path) -> String {
     std::iter::once(first).chain(parts.map(behind)).collect::<Vec<String>>().join("RUN")
 }
 
-pub fn instructions(paths: &Paths) -> Counts {
+pub fn instructions(paths: &Paths) -> Tally {
     if shell::find_program("valgrind").is_none() {
-        return Counts::skipped(INSTRUCTIONS, "no valgrind: run ./x setup");
+        return Tally::skipped(INSTRUCTIONS, "no valgrind: run ./x setup");
     }
     let golden = paths.root.join(GOLDEN);
     let mut bench = ringway_bench(paths);
     let result = shell::run(bench.args(["instructions", "--check"]).arg(golden));
-    Counts::told(INSTRUCTIONS, &result)
+    Tally::told(INSTRUCTIONS, &result)
 }
 
 /// The benchmark, with what it needs to find its peers.

@@ -16,9 +16,9 @@ use anyhow::{Context, ensure};
 use ringway_guests::{namespaces, shell};
 use serde_json::Value;
 
-use crate::counts::Counts;
 use crate::paths::Paths;
 use crate::results::Results;
+use crate::tally::Tally;
 
 /// Programs that take longest, and begin first: `PACKAGE::NAME`.
 const LONG: [&str; 8] = [
@@ -98,7 +98,7 @@ impl Program {
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Runs tests, and shows what they print when they have ended, or have taken too long.
-pub fn run(name: &str, command: &mut Command) -> Counts {
+pub fn run(name: &str, command: &mut Command) -> Tally {
     println!("{name} begins");
     let started = Instant::now();
     let mut results = Results::default();
@@ -119,12 +119,12 @@ pub fn run(name: &str, command: &mut Command) -> Counts {
     };
     let (is_success, why) = run().unwrap_or_else(|error| (false, format!("{error:#}\n")));
     println!("{name} ({:.1} s)\n{shown}{why}", started.elapsed().as_secs_f64());
-    let mut counts = results.counts;
-    if counts.failed == 0 && (!is_success || results.programs == 0) {
+    let mut tally = results.tally.of_program(name);
+    if tally.counts.failed == 0 && (!is_success || results.programs == 0) {
         // It did not build, or ended before it could say what failed, or that nothing did.
-        counts += Counts::one(false);
+        tally += Tally::failed(name, &(shown + &why));
     }
-    counts
+    tally
 }
 
 fn text(file: &mut File) -> anyhow::Result<String> {
@@ -174,10 +174,11 @@ mod tests {
     fn results_are_added_up_and_a_silent_failure_counts() {
         let sh = |script: &str| run("sh", &mut shell::command(&["sh", "-c", script]));
         let told = sh("echo 'test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured'");
-        assert_eq!(told, Counts { passed: 2, failed: 0, skipped: 1 });
+        assert_eq!(told.end(), "2 passed, 0 failed, 1 skipped");
         let silent = sh("echo error: no; exit 101");
-        assert_eq!(silent, Counts { passed: 0, failed: 1, skipped: 0 });
-        assert_eq!(sh("exit 0"), Counts::one(false), "it said nothing");
-        assert_eq!(run("none", &mut Command::new("/no/such/program")), Counts::one(false));
+        let expected = "FAILED: sh\n    error: no\n    sh: exit status: 101\n";
+        assert_eq!(silent.end(), expected.to_owned() + "0 passed, 1 failed, 0 skipped");
+        assert_eq!(sh("exit 0").counts.failed, 1, "it said nothing");
+        assert_eq!(run("none", &mut Command::new("/no/such/program")).counts.failed, 1);
     }
 }

@@ -24,10 +24,10 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
 
 fn unit_tests(paths: &Paths) -> anyhow::Result<()> {
     let programs = cargo_tests::build(paths, &["--workspace", "--lib", "--bins"])?;
-    let counts = lanes::run(&programs, LANES, |program| {
+    let tally = lanes::run(&programs, LANES, |program| {
         cargo_tests::run(program.name(), &mut program.command(&["--quiet".to_string()]))
     });
-    ensure!(counts.failed == 0, "{counts}");
+    ensure!(tally.counts.failed == 0, "{}", tally.end());
     Ok(())
 }
 

@@ -3,21 +3,21 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::counts::Counts;
+use crate::tally::Tally;
 
 /// Three keep two processors busy, and tests still meet their time limits.
 pub const LANES: usize = 3;
 
-/// Runs `one` on each item in order, at most `lanes` at a time; returns the sum of the counts.
-pub fn run<T: Sync>(items: &[T], lanes: usize, one: impl Fn(&T) -> Counts + Sync) -> Counts {
-    let (next, sum) = (Mutex::new(items.iter()), Mutex::new(Counts::default()));
+/// Runs `one` on each item in order, at most `lanes` at a time; returns the sum.
+pub fn run<T: Sync>(items: &[T], lanes: usize, one: impl Fn(&T) -> Tally + Sync) -> Tally {
+    let (next, sum) = (Mutex::new(items.iter()), Mutex::new(Tally::default()));
     let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
         for _ in 0..lanes {
             scope.spawn(|| {
                 while let Some(item) = take() {
-                    let counts = one(item);
-                    *sum.lock().unwrap_or_else(PoisonError::into_inner) += counts;
+                    let tally = one(item);
+                    *sum.lock().unwrap_or_else(PoisonError::into_inner) += tally;
                 }
             });
         }
@@ -33,11 +33,11 @@ mod tests {
     #[test]
     fn so_many_run_at_once_and_all_are_counted() {
         let barrier = Barrier::new(2);
-        let counts = run(&[true, false, true, true], 2, |passed| {
+        let tally = run(&["", "b", "", ""], 2, |failed| {
             // Never passed by one alone.
             barrier.wait();
-            Counts::one(*passed)
+            if failed.is_empty() { Tally::passed() } else { Tally::failed(failed, "why") }
         });
-        assert_eq!(counts, Counts { passed: 3, failed: 1, skipped: 0 });
+        assert_eq!(tally.end(), "FAILED: b\n    why\n3 passed, 1 failed, 0 skipped");
     }
 }

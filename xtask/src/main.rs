@@ -19,6 +19,7 @@ mod page;
 mod paths;
 mod results;
 mod setup;
+mod tally;
 mod test_program;
 mod test_run;
 mod tidy;

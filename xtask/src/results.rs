@@ -1,14 +1,17 @@
-//! What cargo prints of tests: which of them were skipped, and how many passed.
+//! Output of cargo's tests: which were skipped, which failed and why, and how many passed.
 //!
 //! A test whose real part is missing prints a line that begins with [`SKIPPED`], and returns: to
 //! libtest it has passed. How: with `--show-output` libtest prints what tests have printed that
 //! passed, between two lines [`SUCCESSES`], and then their names; none of that is shown, but each
-//! test that was skipped is, and counts as such.
+//! test that was skipped is, and counts as such. What tests have printed that failed stands between
+//! two lines [`FAILURES`], and is kept beside being shown.
 
 use crate::counts::Counts;
+use crate::tally::{Remark, Tally};
 
 const SKIPPED: &str = "skipped: ";
 const SUCCESSES: &str = "successes:";
+const FAILURES: &str = "failures:";
 
 /// Which part of what libtest prints is being read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,15 +20,17 @@ enum Part {
     Results,
     Outputs,
     Names,
+    Failures,
+    FailedNames,
 }
 
 #[derive(Debug, Default)]
 pub struct Results {
-    pub counts: Counts,
+    pub tally: Tally,
     /// Programs that have said how many of their tests passed.
     pub programs: u64,
     part: Part,
-    /// Whose output it is, until it says that it was skipped.
+    /// The test whose output is read; of one that passed, until it says that it was skipped.
     test: Option<String>,
     /// Tests of this program that were skipped.
     skipped: u64,
@@ -41,9 +46,7 @@ impl Results {
             (Part::Names, "") => {}
             (Part::Names, _) if line.starts_with("    ") => {}
             _ => {
-                self.part = Part::Results;
-                self.programs += u64::from(line.trim().starts_with("test result: "));
-                self.count(Counts::from_line(line));
+                self.part = self.failure(line);
                 return Some(line.to_string());
             }
         }
@@ -51,28 +54,83 @@ impl Results {
     }
 
     fn output(&mut self, line: &str) -> Option<String> {
-        if let Some(rest) = line.strip_prefix("---- ") {
-            self.test = rest.strip_suffix(" stdout ----").map(str::to_string);
+        if let Some(test) = header(line) {
+            self.test = Some(test.to_string());
         }
-        line.strip_prefix(SKIPPED)?;
+        let why = line.strip_prefix(SKIPPED)?;
         let test = self.test.take()?;
         self.skipped += 1;
+        self.tally.skips.push(Remark::new(&test, why));
         Some(format!("test {test} ... {line}"))
+    }
+
+    /// A line that is shown as it is; what the next one belongs to.
+    fn failure(&mut self, line: &str) -> Part {
+        match (self.part, line) {
+            (Part::Failures, FAILURES) => return Part::FailedNames,
+            (_, FAILURES) => return Part::Failures,
+            (Part::Failures, _) => {
+                self.failed(line);
+                return Part::Failures;
+            }
+            (Part::FailedNames, _) if line.starts_with("    ") => {
+                self.named(line.trim());
+                return Part::FailedNames;
+            }
+            _ => {}
+        }
+        self.programs += u64::from(line.trim().starts_with("test result: "));
+        self.count(Counts::from_line(line));
+        Part::Results
+    }
+
+    fn failed(&mut self, line: &str) {
+        let failures = &mut self.tally.failures;
+        match (header(line), failures.last_mut()) {
+            (Some(test), _) => failures.push(Remark::new(test, "")),
+            (None, Some(last)) => last.said += &format!("{line}\n"),
+            (None, None) => {}
+        }
+    }
+
+    /// One that failed may have said nothing.
+    fn named(&mut self, test: &str) {
+        if self.tally.failures.iter().all(|failure| failure.name != test) {
+            self.tally.failures.push(Remark::new(test, ""));
+        }
     }
 
     /// A program has ended if it says how many of its tests passed.
     fn count(&mut self, program: Counts) {
-        self.counts += program;
+        let counts = &mut self.tally.counts;
+        *counts += program;
         if program != Counts::default() {
-            self.counts.passed = self.counts.passed.saturating_sub(self.skipped);
-            self.counts.skipped += std::mem::take(&mut self.skipped);
+            counts.passed = counts.passed.saturating_sub(self.skipped);
+            counts.skipped += std::mem::take(&mut self.skipped);
         }
     }
+}
+
+/// The test that the lines behind this one are of.
+fn header(line: &str) -> Option<&str> {
+    line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_test_that_failed_is_known_with_what_it_said() {
+        let text = "test a ... FAILED\ntest b ... FAILED\n\nfailures:\n\n---- a stdout ----\n\
+                    thread 'a' panicked\n\n\nfailures:\n    a\n    b\n\n\
+                    test result: FAILED. 0 passed; 2 failed\n\nrunning 1 test\n    c\n";
+        let mut results = Results::default();
+        assert!(text.lines().all(|line| results.read(line).is_some()), "all is shown");
+        let failures = [Remark::new("a", "thread 'a' panicked\n\n\n"), Remark::new("b", "")];
+        assert_eq!(results.tally.failures, failures);
+        assert_eq!(results.tally.counts.failed, 2);
+    }
 
     #[test]
     fn a_test_that_says_so_is_skipped_and_no_other_output_is_shown() {
@@ -84,7 +142,9 @@ mod tests {
         let mut results = Results::default();
         let shown: Vec<String> = text.lines().filter_map(|line| results.read(line)).collect();
         let shown = shown.join("\n");
-        assert_eq!(results.counts, Counts { passed: 1, failed: 1, skipped: 2 });
+        assert_eq!(results.tally.counts, Counts { passed: 1, failed: 1, skipped: 2 });
+        assert_eq!(results.tally.failures, [Remark::new("b", "skipped: the rest\n\n")]);
+        assert_eq!(results.tally.skips, [Remark::new("a", "no root")]);
         assert_eq!(shown.matches("test a ... skipped: no root").count(), 1);
         assert!(!shown.contains("rounds") && !shown.contains("9 passed"), "{shown}");
         assert!(shown.contains("failures:\n\n---- b stdout ----\nskipped: the rest"), "{shown}");

@@ -1,4 +1,5 @@
-//! `./x test`: every test there is, and one last line with the numbers.
+//! `./x test`: every test there is; behind `the end:` those that failed, and one last line with the
+//! numbers.
 //!
 //! How: cargo's tests come first, and as most of them wait, there is built beside them what all
 //! else starts: the programs and the bare-metal example; and the models of the rings' memory
@@ -17,12 +18,12 @@ use ringway_guests::shell;
 use crate::bench;
 use crate::cargo_tests::{self, Program};
 use crate::check::{self, build_ringway};
-use crate::counts::Counts;
 use crate::downloads::Download;
 use crate::guest;
 use crate::lanes::{self, LANES};
 use crate::paths::Paths;
 use crate::setup::{self, For};
+use crate::tally::Tally;
 use crate::tidy;
 use crate::unikernel;
 
@@ -35,17 +36,16 @@ pub fn command(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
     if let Err(error) = setup::prepare(paths, For::Test) {
         println!("{error:#}");
     }
-    let mut counts = run_all(paths, names);
+    let mut tally = run_all(paths, names);
     if env::var_os("CI").is_some_and(|value| value == "true") {
-        counts = counts.strict();
+        tally = tally.strict();
     }
-    if counts == Counts::default() {
-        println!("{}: no test has such a name: see ./x test --list", names.join(" "));
-        counts += Counts::one(false);
+    if tally == Tally::default() {
+        tally += Tally::failed(&names.join(" "), "no test has such a name: see ./x test --list");
     }
-    println!("{counts}");
+    println!("the end:\n{}", tally.end());
     // The numbers are the last line: nothing may be printed after them.
-    std::process::exit(i32::from(counts.failed > 0));
+    std::process::exit(i32::from(tally.counts.failed > 0));
 }
 
 pub fn list(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
@@ -66,21 +66,21 @@ pub fn list(paths: &Paths, names: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run_all(paths: &Paths, names: &[String]) -> Counts {
-    let mut counts = Counts::default();
+fn run_all(paths: &Paths, names: &[String]) -> Tally {
+    let mut tally = Tally::default();
     if only_guests(names) {
-        counts += programs(paths);
+        tally += programs(paths);
     } else {
-        counts += run_cargo(paths, names);
+        tally += run_cargo(paths, names);
     }
     if is_wanted("tidy", names) {
-        counts += Counts::told("tidy", &tidy::command(paths));
+        tally += Tally::told("tidy", &tidy::command(paths));
     }
     if is_wanted(bench::INSTRUCTIONS, names) {
-        counts += bench::instructions(paths);
+        tally += bench::instructions(paths);
     }
-    counts += guest::run(paths, |name| is_wanted(&format!("{GUEST}{name}"), names));
-    counts
+    tally += guest::run(paths, |name| is_wanted(&format!("{GUEST}{name}"), names));
+    tally
 }
 
 /// Tests that run beside others.
@@ -94,25 +94,25 @@ enum Task {
 }
 
 /// All tests of cargo, beside what has to be built.
-fn run_cargo(paths: &Paths, names: &[String]) -> Counts {
+fn run_cargo(paths: &Paths, names: &[String]) -> Tally {
     let programs = match cargo_tests::build(paths, &["--workspace"]) {
         Ok(programs) => programs,
-        Err(error) => return Counts::told("the tests are built", &Err(error)),
+        Err(error) => return Tally::told("the tests are built", &Err(error)),
     };
     let (last, programs): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|program| program.name() == OF_STATIC);
     let needs_static = last.iter().any(|program| program.has_any(&arguments(names)));
     let mut tasks = vec![Task::Builds { needs_static }];
     tasks.extend(programs.into_iter().map(Task::Test));
-    let mut counts = lanes::run(&tasks, LANES, |task| task.run(paths, names));
+    let mut tally = lanes::run(&tasks, LANES, |task| task.run(paths, names));
     for program in last {
-        counts += Task::Test(program).run(paths, names);
+        tally += Task::Test(program).run(paths, names);
     }
-    counts
+    tally
 }
 
 impl Task {
-    fn run(&self, paths: &Paths, names: &[String]) -> Counts {
+    fn run(&self, paths: &Paths, names: &[String]) -> Tally {
         let program = match self {
             Self::Builds { needs_static } => return run_builds(paths, names, *needs_static),
             Self::Test(program) => program,
@@ -128,8 +128,8 @@ impl Task {
     }
 }
 
-fn run_builds(paths: &Paths, names: &[String], needs_static: bool) -> Counts {
-    let mut counts = programs(paths);
+fn run_builds(paths: &Paths, names: &[String], needs_static: bool) -> Tally {
+    let mut tally = programs(paths);
     // The tests that start these programs say so if they cannot be built.
     let say = |error| println!("{error:#}");
     if needs_static {
@@ -138,18 +138,18 @@ fn run_builds(paths: &Paths, names: &[String], needs_static: bool) -> Counts {
     if names.is_empty() {
         unikernel::build(paths).map_or_else(say, drop);
     }
-    counts += cargo_tests::run("loom", &mut loom_tests(paths, names));
+    tally += cargo_tests::run("loom", &mut loom_tests(paths, names));
     let mut documentation = paths.cargo("test");
     documentation.args(["--workspace", "--doc", "--no-fail-fast", "--"]).args(arguments(names));
-    counts += cargo_tests::run("documentation", &mut documentation);
-    counts
+    tally += cargo_tests::run("documentation", &mut documentation);
+    tally
 }
 
 /// Builds what scenarios start.
-fn programs(paths: &Paths) -> Counts {
+fn programs(paths: &Paths) -> Tally {
     match build_ringway(paths) {
-        Ok(()) => Counts::default(),
-        Err(error) => Counts::told("the programs are built", &Err(error)),
+        Ok(()) => Tally::default(),
+        Err(error) => Tally::told("the programs are built", &Err(error)),
     }
 }
 

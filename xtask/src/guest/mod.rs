@@ -36,11 +36,12 @@ mod switches;
 
 use std::cmp::Reverse;
 
+use anyhow::anyhow;
 use needs::Needs;
 
-use crate::counts::Counts;
 use crate::lanes::{self, LANES};
 use crate::paths::Paths;
+use crate::tally::Tally;
 
 pub use runner::run_here;
 
@@ -50,7 +51,7 @@ pub fn names() -> Vec<String> {
 
 /// Runs the scenarios that are wanted: first those that may share the processors, then those that
 /// may not, one after the other.
-pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Counts {
+pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Tally {
     let scenarios = plan::scenarios().into_iter().filter(|scenario| is_wanted(&scenario.name));
     let (alone, mut shared): (Vec<_>, Vec<_>) = scenarios.partition(plan::Scenario::runs_alone);
     // The longest first, so that none is left over at the end.
@@ -59,9 +60,9 @@ pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Counts {
     for scenario in shared.iter().chain(&alone) {
         built.prepare(paths, scenario.needs);
     }
-    let mut counts = lanes::run(&shared, LANES, |scenario| built.run(paths, scenario));
-    counts += lanes::run(&alone, 1, |scenario| built.run(paths, scenario));
-    counts
+    let mut tally = lanes::run(&shared, LANES, |scenario| built.run(paths, scenario));
+    tally += lanes::run(&alone, 1, |scenario| built.run(paths, scenario));
+    tally
 }
 
 /// What is there is looked at, and what has to be is built, once for all with the same needs.
@@ -76,12 +77,12 @@ impl Built {
         }
     }
 
-    fn run(&self, paths: &Paths, scenario: &plan::Scenario) -> Counts {
+    fn run(&self, paths: &Paths, scenario: &plan::Scenario) -> Tally {
         match self.0.iter().find(|(known, ..)| *known == scenario.needs) {
             Some((_, true, missing)) => runner::run(paths, missing.as_deref(), scenario),
             _ => {
-                println!("test guest::{} ... FAILED", scenario.name);
-                Counts::one(false)
+                let name = format!("guest::{}", scenario.name);
+                Tally::told(&name, &Err(anyhow!("a program that it needs was not built")))
             }
         }
     }

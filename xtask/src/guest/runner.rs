@@ -16,29 +16,39 @@ use ringway_guests::process::tail;
 use ringway_guests::{Stage, namespaces, net, stage};
 
 use super::plan::{self, Scenario};
-use crate::counts::Counts;
 use crate::paths::Paths;
+use crate::tally::Tally;
 
+/// Logs whose ends are shown where a scenario has failed, and how many lines of each.
+const SHOWN: [&str; 3] = ["ringway.statistics", "scenario.log", "ringway.log"];
 const TAIL_LINES: usize = 40;
 
+/// The same once more at the end of a run: the reason is in the last line.
+const SHOWN_AGAIN: [&str; 2] = ["ringway.log", "scenario.log"];
+const TAIL_LINES_AGAIN: usize = 13;
+
 /// Runs one scenario and says what became of it, in one piece: others may run beside it.
-pub fn run(paths: &Paths, missing: Option<&str>, scenario: &Scenario) -> Counts {
+pub fn run(paths: &Paths, missing: Option<&str>, scenario: &Scenario) -> Tally {
     if let Some(reason) = missing {
-        return Counts::skipped(&format!("guest::{}", scenario.name), reason);
+        return Tally::skipped(&format!("guest::{}", scenario.name), reason);
     }
-    let started = Instant::now();
+    let (name, started) = (format!("guest::{}", scenario.name), Instant::now());
     let result = run_in_namespaces(paths, scenario);
     let seconds = started.elapsed().as_secs_f64();
     let verdict = if result.is_ok() { "ok" } else { "FAILED" };
     let logs = logs_of(paths, &scenario.name);
-    let details = match &result {
-        Ok(()) => notes(&logs),
-        Err(error) => failure(&logs, error),
+    let (details, tally) = match &result {
+        Ok(()) => (notes(&logs), Tally::passed()),
+        Err(error) => {
+            let why = format!("{error:#}; all logs: {}\n", logs.display());
+            let details = why.clone() + &ends(&logs, &SHOWN, TAIL_LINES);
+            (details, Tally::failed(&name, &(why + &ends(&logs, &SHOWN_AGAIN, TAIL_LINES_AGAIN))))
+        }
     };
-    print!("test guest::{} ... {verdict} ({seconds:.1} s)\n{details}", scenario.name);
+    print!("test {name} ... {verdict} ({seconds:.1} s)\n{}", indented(&details));
     // A line that appears late is no reason to fail.
     let _ = std::io::stdout().flush();
-    Counts::one(result.is_ok())
+    tally
 }
 
 /// Carries out one scenario in this process, which is alone in its namespaces.
@@ -88,16 +98,21 @@ fn log_of(logs: &Path) -> std::path::PathBuf {
 fn notes(logs: &Path) -> String {
     let text = fs::read_to_string(log_of(logs)).unwrap_or_default();
     let notes = text.lines().filter_map(|line| line.strip_prefix(stage::NOTE));
-    notes.map(|note| format!("    {note}\n")).collect()
+    notes.map(|note| format!("{note}\n")).collect()
 }
 
-fn failure(logs: &Path, error: &anyhow::Error) -> String {
-    let mut shown = format!("    {error:#}; all logs: {}\n", logs.display());
-    for name in ["ringway.statistics", "scenario.log", "ringway.log"] {
+/// The last lines of logs.
+fn ends(logs: &Path, names: &[&str], lines: usize) -> String {
+    let mut shown = String::new();
+    for name in names {
         let bytes = fs::read(logs.join(name)).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        shown += &format!("    the end of {name}:\n");
-        shown.extend(tail(&text, TAIL_LINES).lines().map(|line| format!("    | {line}\n")));
+        shown += &format!("the end of {name}:\n");
+        shown.extend(tail(&text, lines).lines().map(|line| format!("| {line}\n")));
     }
     shown
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}\n")).collect()
 }
