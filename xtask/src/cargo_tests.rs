@@ -27,7 +27,7 @@ const LONG: [&str; 8] = [
     "ringway-host::ringway_host",
     "ringway-testkit::checklist_guest",
     "ringway-testkit::pacing",
-    "ringway::demo",
+    "xtask::demo",
     "ringway::documents",
     "ringway-testkit::pacing_interleavings",
 ];

@@ -12,6 +12,7 @@ mod bench;
 mod cargo_tests;
 mod check;
 mod counts;
+mod demo;
 mod downloads;
 mod guest;
 mod lanes;
@@ -45,11 +46,7 @@ enum Command {
     /// Install what is missing
     Setup,
     /// Set up, build, and let two Linux guests talk through ringway
-    Demo {
-        /// Options of `ringway demo`
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        options: Vec<String>,
-    },
+    Demo(demo::Options),
     /// Run every test, or those whose names contain one of the given words
     Test {
         /// Parts of the names of the tests to run; `guest::` in front: scenarios only
@@ -78,6 +75,9 @@ enum Command {
     Fmt,
     /// Check the rules of the tree
     Tidy,
+    /// Carry out the demonstration (internal)
+    #[command(hide = true)]
+    DemoPerformance(demo::Performance),
     /// Run one scenario here and now, without namespaces around it (internal)
     #[command(hide = true)]
     GuestOne {
@@ -93,7 +93,8 @@ fn main() -> ExitCode {
     let paths = Paths::new();
     let result = match Arguments::parse().command {
         Command::Setup => setup::command(&paths),
-        Command::Demo { options } => demo(&paths, &options),
+        Command::Demo(options) => demo::command(&paths, &options),
+        Command::DemoPerformance(performance) => return demo::perform(&paths, &performance),
         Command::Test { names, list: false } => test_run::command(&paths, &names),
         Command::Test { names, list: true } => test_run::list(&paths, &names),
         Command::Check => check::command(&paths),
@@ -135,16 +136,6 @@ fn static_programs(paths: &Paths) -> anyhow::Result<()> {
         println!("{}", program.display());
     }
     Ok(())
-}
-
-fn demo(paths: &Paths, options: &[String]) -> anyhow::Result<()> {
-    // What is missing was printed; the demonstration then uses guests of its own.
-    if let Err(error) = setup::prepare(paths, setup::For::Demo) {
-        println!("{error:#}");
-    }
-    check::build_ringway(paths)?;
-    let ringway = paths.target.join("release/ringway");
-    shell::run(shell::command(&[ringway]).arg("demo").args(options))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //! checked in [`config`](crate::config), so that all mistakes can be told at once.
 
 mod back_end;
-mod demo;
 mod foreground;
 mod forward;
 mod questions;
@@ -18,7 +17,6 @@ use crate::outcome::EXIT_HELP;
 use crate::places;
 use crate::run_help::{WIDTH, run_help};
 pub use back_end::BackEndArgs;
-pub use demo::{DemoArgs, KeepArgs};
 pub use forward::ForwardCommand;
 pub use questions::{
     AttachArgs, CaptureArgs, Dropped, FdbAction, FdbArgs, FlowsArgs, LogArgs, MetricsArgs,
@@ -86,8 +84,8 @@ pub enum Command {
     /// Print what a host needs so that its guests and those of other hosts form common networks
     #[command(subcommand)]
     AttachHost(AttachHostCommand),
-    /// Let two Linux guests talk through ringway: no root, no KVM, under a minute
-    Demo(DemoArgs),
+    /// Say how to let two Linux guests talk through ringway: no root, no KVM, under a minute
+    Demo,
     /// Measure ringway beside its peers and beside the limit of this machine (`ringway-bench`)
     Bench(crate::bench::BenchArgs),
     /// Be the back-end of one guest, as the programs are started that QEMU's manual describes
@@ -103,9 +101,6 @@ pub enum Command {
         /// Where to.
         directory: PathBuf,
     },
-    /// Run a command that must not outlive the demonstration (internal)
-    #[command(hide = true)]
-    Keep(KeepArgs),
     /// Carry packets for the ringway that starts this (internal)
     #[command(hide = true)]
     DataPlane(DataPlaneArgs),
@@ -312,16 +307,15 @@ impl Command {
             Self::Stop(args) => args.ask.json,
             Self::Trace(args) => args.ask.json,
             Self::Upgrade(args) => args.ask.json,
-            Self::Demo(args) => args.json,
             Self::Bench(args) => args.is_json(),
             Self::Run(_)
+            | Self::Demo
             | Self::VhostUserNet(_)
             | Self::Capture(_)
             | Self::Metrics(_)
             | Self::Sflow(_)
             | Self::Completions { .. }
             | Self::Manual { .. }
-            | Self::Keep(_)
             | Self::DataPlane(_)
             | Self::TakeOver { .. } => false,
         }

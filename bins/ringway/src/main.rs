@@ -1,8 +1,8 @@
 //! The `ringway` program: one command line, one module per command.
 //!
 //! `run` is the [`supervisor`], which starts the [`data_plane`]; `stats` asks a running one over
-//! its control socket; `demo` starts one together with two Linux guests. What was typed becomes a
-//! checked configuration in [`config`] before anything is opened.
+//! its control socket. What was typed becomes a checked configuration in [`config`] before anything
+//! is opened.
 //!
 //! Limits: how a command ends, and with which exit status, is in [`outcome`].
 #![forbid(unsafe_code)]
@@ -20,7 +20,6 @@ mod channel;
 mod chatter;
 mod check_config;
 mod data_plane;
-mod demo;
 mod doctor;
 mod fdb;
 mod flows;
@@ -74,6 +73,14 @@ use sandbox::Sandbox;
 
 /// How long the end of the daemon waits for lines that nothing reads.
 const LAST_LINES: Duration = Duration::from_millis(500);
+
+/// What `ringway demo` prints.
+const DEMO: &str = "\
+The demonstration is in ringway's source tree: two Linux guests talk through it, without root and
+without KVM, in under a minute. Run there:
+
+  ./x demo
+";
 
 fn main() -> ExitCode {
     let words = spelled_out(back_end::words());
@@ -135,11 +142,10 @@ fn main() -> ExitCode {
                 Err(wrong) => errors.reject(&wrong),
             };
         }
-        Command::Demo(args) => return demo::demo(&args),
+        Command::Demo => Ok(outcome::print(DEMO)),
         Command::Bench(args) => Ok(bench::bench(&args).map(|never| match never {})),
         Command::Completions { shell } => Ok(generated::completions(shell)),
         Command::Manual { directory } => Ok(generated::manual(&directory)),
-        Command::Keep(args) => Ok(demo::keep(&args)),
     };
     match checked {
         Ok(outcome) => errors.finish(outcome),

@@ -16,9 +16,8 @@ const EXIT_USAGE: u8 = 2;
 
 /// What `--help` says about how a command ends.
 pub const EXIT_HELP: &str = "\
-Exit status: 0 success; 1 failure; 2 the command line or the configuration file is wrong;
-130 the demonstration was stopped with Ctrl-C. Errors are lines on standard error; of commands
-with --json they are one line of JSON: \
+Exit status: 0 success; 1 failure; 2 the command line or the configuration file is wrong.
+Errors are lines on standard error; of commands with --json they are one line of JSON: \
 {\"version\":1,\"ok\":false,\"error\":\"…\",\"errors\":[\"…\"]}";
 
 /// How errors are written.

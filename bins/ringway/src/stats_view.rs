@@ -55,7 +55,7 @@ fn row(port: &PortStats, earlier: Option<(&PortStats, u64)>) -> [String; HEADER.
     [
         format!("{}\n{}:{}", port.name, port.kind, port.address),
         state(port),
-        negotiated(port),
+        port.negotiated(),
         direction(&port.to_guest, earlier.map(|(port, ms)| (&port.to_guest, ms))),
         direction(&port.from_guest, earlier.map(|(port, ms)| (&port.from_guest, ms))),
         pacing(port),
@@ -119,26 +119,6 @@ fn state(port: &PortStats) -> String {
         let _ = write!(text, "\n{line}");
     }
     text
-}
-
-/// What was negotiated, in a few words.
-pub fn negotiated(port: &PortStats) -> String {
-    let Some(format) = &port.format else { return "–".to_string() };
-    let has = |name: &str| port.features.iter().any(|feature| feature == name);
-    let words = [
-        (has("MRG_RXBUF"), "mergeable"),
-        (has("HOST_TSO4") || has("HOST_TSO6"), "TSO out"),
-        (has("GUEST_TSO4") || has("GUEST_TSO6"), "TSO in"),
-        (has("CSUM"), "checksum out"),
-        (has("GUEST_CSUM"), "checksum in"),
-        (has("EVENT_IDX"), "event index"),
-        (has("INDIRECT_DESC"), "indirect"),
-        (has("IN_ORDER"), "in order"),
-    ];
-    let words = words.iter().filter(|(is_there, _)| *is_there).map(|&(_, word)| word);
-    let words: Vec<&str> = std::iter::once(format.as_str()).chain(words).collect();
-    // Three to a line keep the column narrow.
-    words.chunks(3).map(|line| line.join(", ")).collect::<Vec<_>>().join(",\n")
 }
 
 fn direction(now: &DirectionStats, before: Option<(&DirectionStats, u64)>) -> String {

@@ -129,6 +129,13 @@ fn help_and_version_succeed_and_name_the_commands() {
 }
 
 #[test]
+fn the_demonstration_is_said_to_be_in_the_source_tree() {
+    let output = ringway(&["demo"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.ends_with("\n\n  ./x demo\n"), "{text}");
+}
+
+#[test]
 fn without_a_command_there_is_help_and_a_failure() {
     let output = ringway(&[]);
     assert_eq!(output.status.code(), Some(2));

@@ -2,8 +2,8 @@
 //! `ringway` is run as it stands, one document after the other, against the ringway that the
 //! document starts.
 //!
-//! Limits: that the demonstration works is tested in `demo.rs`. Lines for QEMU, User Mode Linux and
-//! DPDK are run by the scenarios of `./x test guest::attach`.
+//! Limits: that the demonstration works is tested in `xtask/tests/demo.rs`. Lines for QEMU, User
+//! Mode Linux and DPDK are run by the scenarios of `./x test guest::attach`.
 
 mod common;
 mod shell;
@@ -76,7 +76,6 @@ fn script(commands: &[String], file: &str) -> String {
                 "[ -z \"$pid\" ] || end $pid; {command} 2>log & pid=$!; ready $pid{control}\n\
                  if grep -E 'ERROR|WARN' log; then exit 1; fi\n"
             ),
-            Some("demo") => String::new(),
             // A program of its own, which `cargo test -p ringway` does not build.
             Some("bench") if !has_bench() => String::new(),
             _ if command.ends_with("--watch") => {
@@ -145,22 +144,12 @@ fn the_readme_shows_what_attach_prints() {
 /// With a script in place of QEMU, which prints what it is given: the scenarios have the real one.
 #[test]
 fn the_lines_that_the_demonstration_ends_with_work() {
-    let demo = std::process::Command::new(env!("CARGO_BIN_EXE_ringway"))
-        .args(["demo", "--embedded", "--json"])
-        .output()
-        .expect("it ends");
-    let report: Value = serde_json::from_slice(&demo.stdout).expect("JSON");
-    // Where it is may be out of the script's sight.
-    let program = env!("CARGO_BIN_EXE_ringway");
-    let line = |key: &str| {
-        report["attach"][key].as_str().expect("a line").replace(program, "/mnt/ringway")
-    };
+    let text = read("xtask/src/demo/next.txt").replace("PROGRAM", "/mnt/ringway");
+    let (first, second) = text.trim_end().split_once('\n').expect("two lines");
     let script = format!(
         "{STRICT}printf '#!/bin/sh\\necho \"$@\"\\n' > qemu-system-x86_64\n\
          chmod +x qemu-system-x86_64\n\
-         PATH=$PWD:$PATH\n{} 2>log & pid=$!; ready $pid\n{}; end $pid\n",
-        line("ringway"),
-        line("qemu")
+         PATH=$PWD:$PATH\n{first} 2>log & pid=$!; ready $pid\n{second}; end $pid\n"
     );
     let Some(printed) = must(User::Plain, &script) else { return println!("{SKIPPED}") };
     assert!(printed.starts_with("DISK-IMAGE -m 512M -object "), "{printed}");

@@ -24,6 +24,7 @@ pub mod net;
 pub mod ovs;
 pub mod ovs_files;
 pub mod own_loader;
+pub mod parent;
 mod port_stats;
 pub mod process;
 pub mod qemu;

@@ -151,6 +151,14 @@ impl Ringway {
         self.told(&["upgrade"]).map(drop)
     }
 
+    /// Its statistics.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn stats(&self) -> anyhow::Result<StatsReply> {
+        self.client.stats()
+    }
+
     /// What it says about its workers; at least one.
     ///
     /// # Errors

@@ -1,8 +1,6 @@
 //! What every scenario or measurement has: places, and a way to say what it does.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::Instant;
 
 use crate::dpdk_files::DpdkFiles;
@@ -87,17 +85,4 @@ impl Stage {
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
-}
-
-/// Ends this process, and so all it has started, when the process at the other end of its standard
-/// input is gone. `directory` goes with it.
-pub fn end_with_parent(directory: &Path) {
-    let directory = directory.to_path_buf();
-    thread::spawn(move || {
-        let mut nothing = [0; 64];
-        while let Ok(1..) = std::io::stdin().read(&mut nothing) {}
-        // No process is left that could report a failure.
-        let _ = std::fs::remove_dir_all(&directory);
-        std::process::exit(1);
-    });
 }

@@ -38,12 +38,18 @@ use std::cmp::Reverse;
 
 use anyhow::anyhow;
 use needs::Needs;
+use ringway_guests::stage::Programs;
 
 use crate::lanes::{self, LANES};
 use crate::paths::Paths;
 use crate::tally::Tally;
 
 pub use runner::run_here;
+
+/// The programs of guests of User Mode Linux.
+pub fn programs(paths: &Paths) -> Programs {
+    Needs::Uml.programs(paths)
+}
 
 pub fn names() -> Vec<String> {
     plan::scenarios().into_iter().map(|scenario| scenario.name).collect()

@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::Context;
 use ringway_guests::namespaces::unshare;
 use ringway_guests::process::tail;
-use ringway_guests::{Stage, namespaces, net, stage};
+use ringway_guests::{Stage, namespaces, net, parent, stage};
 
 use super::plan::{self, Scenario};
 use crate::paths::Paths;
@@ -58,7 +58,7 @@ pub fn run_here(paths: &Paths, name: &str, directory: &Path) -> ExitCode {
         eprintln!("{name}: no such scenario");
         return ExitCode::FAILURE;
     };
-    stage::end_with_parent(directory);
+    parent::end_with_parent(directory);
     let stage = Stage::new(scenario.needs.programs(paths), logs_of(paths, name), directory);
     match net::prepare().and_then(|()| (scenario.run)(&stage)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -31,11 +31,7 @@ const CRATES: [(&str, &str, Option<&str>); 20] = [
     // It starts programs, and links nothing of them but what is said on the control socket.
     ("ringway-guests", "control", None),
     ("ringway-bench", "virtq net driver device switch vhost-user host testkit guests", None),
-    (
-        "ringway",
-        "foreign virtq net driver device switch nat vhost-user supervisor host control guests",
-        None,
-    ),
+    ("ringway", "foreign virtq net device switch nat vhost-user supervisor host control", None),
     ("ringway-cni", "control", None),
     (
         "ringway-fuzz",

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use ringway_guests::{namespaces, net, stage};
+use ringway_guests::{namespaces, net, parent};
 use tempfile::TempDir;
 
 use crate::programs;
@@ -65,7 +65,7 @@ pub fn in_namespaces(flag: &str) -> anyhow::Result<()> {
 /// it.
 pub fn settle() -> anyhow::Result<TempDir> {
     let directory = tempfile::Builder::new().prefix("rw-").tempdir()?;
-    stage::end_with_parent(directory.path());
+    parent::end_with_parent(directory.path());
     net::prepare()?;
     Ok(directory)
 }

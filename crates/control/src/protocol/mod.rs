@@ -19,6 +19,7 @@ pub mod client;
 pub mod examples;
 mod fdb;
 pub mod fds;
+mod negotiated;
 mod router;
 mod stats;
 mod trace;
