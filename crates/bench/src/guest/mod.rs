@@ -37,6 +37,9 @@ pub use nat::{ClientArgs, measure_nat};
 pub use pacing::measure_pacing;
 pub use pairing::{Options, Pairing};
 
+/// As iperf3 takes its seconds.
+const WHOLE: Duration = Duration::from_secs(1);
+
 /// All of it ends within this, however long each number is measured.
 const TOTAL_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
@@ -72,7 +75,7 @@ pub fn settle() -> anyhow::Result<TempDir> {
 
 /// A report, and a directory. This process is the first of its namespaces.
 fn begin(kind: &str, options: &Options, method: &[String]) -> anyhow::Result<(Report, TempDir)> {
-    options.check()?;
+    options.check(if kind == pacing::KIND { slices::SLICE } else { WHOLE })?;
     let directory = settle()?;
     let mut report = Report::begin(kind, method)?;
     report.machine.versions.extend(programs::versions(&programs::OF_GUESTS));

@@ -20,6 +20,8 @@ use crate::progress::Progress;
 use crate::report::{Column, Grid, Report};
 use crate::spread::Spread;
 
+pub(super) const KIND: &str = "pacing";
+
 /// What is compared, as after `notify=`. The first is held against each other, and against itself.
 const POLICIES: [&str; 8] = [
     "adaptive",
@@ -53,7 +55,7 @@ const LOADS: [(&str, bool, usize); 4] =
     [("", false, 0), ("-R", false, 1), ("", true, 3), ("-R", true, 5)];
 
 pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
-    let (mut report, directory) = begin("pacing", options, &method(options))?;
+    let (mut report, directory) = begin(KIND, options, &method(options))?;
     let grid = |pairing: &Pairing| {
         let grid = Grid::new(pairing.name(), &["policy"], &FIGURES);
         grid.plotted("Gb/s", &[0, 1]).plotted("ms", &[2, 3, 4, 5, 6])

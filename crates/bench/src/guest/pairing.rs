@@ -20,6 +20,9 @@ pub enum Pairing {
     UmlPair,
 }
 
+/// Each number is measured for so long at most.
+const LONGEST: Duration = Duration::from_secs(20);
+
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
@@ -56,10 +59,12 @@ impl Options {
         self.amount.duration.as_secs()
     }
 
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    /// Whether they make sense where each number is measured for a whole number of steps.
+    pub(super) fn check(&self, step: Duration) -> anyhow::Result<()> {
         let duration = self.amount.duration;
-        let is_whole = duration.subsec_nanos() == 0 && duration <= Duration::from_secs(20);
-        ensure!(is_whole && !duration.is_zero(), "{duration:?}: 1 to 20 whole seconds");
+        let is_whole = duration.as_millis().is_multiple_of(step.as_millis());
+        let is_possible = is_whole && duration >= step && duration <= LONGEST;
+        ensure!(is_possible, "{duration:?}: {step:?} to {LONGEST:?}, in steps of {step:?}");
         ensure!(self.amount.repeats > 0 && !self.pairs.is_empty(), "nothing to measure");
         Ok(())
     }
