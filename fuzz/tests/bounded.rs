@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ringway_extent::Extent;
 use ringway_fuzz::{EFFECTS, TARGETS, Target, canary, session, supervisor};
 use ringway_testkit::Rng;
 
-const INPUTS: u32 = 20_000;
+/// Inputs of each target; and inputs that together lead a session to each of its effects.
+const INPUTS: Extent = Extent::new("RINGWAY_FUZZ_INPUTS", 10_000, 1_000_000);
+const FEW_INPUTS: u64 = 20_000;
 const INPUT_LEN_MAX: u64 = 2048;
 const KEPT_MAX: usize = 64;
 
@@ -33,9 +36,9 @@ const REACHED_MIN: u32 = 20;
 
 #[test]
 fn no_input_fails_any_target() {
-    let mut rng = seeded();
+    let (inputs, mut rng) = (INPUTS.announced(), seeded());
     for (name, target) in TARGETS {
-        if let Some(input) = failing_input(target, INPUTS, &mut rng) {
+        if let Some(input) = failing_input(target, inputs, &mut rng) {
             panic!("{name} fails with the input {}", hex(&input));
         }
     }
@@ -46,7 +49,7 @@ fn no_input_fails_any_target() {
 fn inputs_lead_to_every_effect_of_a_session() {
     let mut rng = seeded();
     let mut counts = BTreeMap::from(EFFECTS.map(|name| (name, 0_u32)));
-    for _ in 0..INPUTS {
+    for _ in 0..FEW_INPUTS {
         for name in session(&random(&mut rng, 256)) {
             *counts.get_mut(name).expect("a known effect") += 1;
         }
@@ -59,8 +62,8 @@ fn inputs_lead_to_every_effect_of_a_session() {
 fn inputs_lead_a_supervisor_to_keep_requests() {
     let mut rng = seeded();
     let kept = |rng: &mut Rng| supervisor(&random(rng, INPUT_LEN_MAX)) > 0;
-    let count = (0..INPUTS / 10).filter(|_| kept(&mut rng)).count();
-    assert!(count > INPUTS as usize / 100, "{count}");
+    let count = (0..FEW_INPUTS / 10).filter(|_| kept(&mut rng)).count();
+    assert!(count as u64 > FEW_INPUTS / 100, "{count}");
 }
 
 #[test]
@@ -90,13 +93,13 @@ fn unhex(text: &str) -> Vec<u8> {
 fn the_canary_fails_and_is_noticed() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let found = failing_input(canary, 200 * INPUTS, &mut seeded());
+    let found = failing_input(canary, 200 * FEW_INPUTS, &mut seeded());
     std::panic::set_hook(hook);
     assert!(found.is_some(), "a failure would not be noticed");
 }
 
 /// Runs a target; the first input that fails.
-fn failing_input(target: Target, inputs: u32, rng: &mut Rng) -> Option<Vec<u8>> {
+fn failing_input(target: Target, inputs: u64, rng: &mut Rng) -> Option<Vec<u8>> {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     for _ in 0..inputs {
         let input = make_input(rng, &kept);

@@ -20,6 +20,7 @@ mod page;
 mod paths;
 mod results;
 mod setup;
+mod side_by_side;
 mod tally;
 mod test_program;
 mod test_run;
@@ -54,6 +55,9 @@ enum Command {
         /// List the names only
         #[arg(long)]
         list: bool,
+        /// All of each test, and every version of guests: takes hours
+        #[arg(long)]
+        long: bool,
     },
     /// Format, lints, tidy rules and unit tests
     Check,
@@ -95,8 +99,8 @@ fn main() -> ExitCode {
         Command::Setup => setup::command(&paths),
         Command::Demo(options) => demo::command(&paths, &options),
         Command::DemoPerformance(performance) => return demo::perform(&paths, &performance),
-        Command::Test { names, list: false } => test_run::command(&paths, &names),
-        Command::Test { names, list: true } => test_run::list(&paths, &names),
+        Command::Test { names, list: true, .. } => test_run::list(&paths, &names),
+        Command::Test { names, long, .. } => test_run::command(&paths, &names, long),
         Command::Check => check::command(&paths),
         Command::Package { is_static: false } => package(&paths),
         Command::Package { is_static: true } => static_programs(&paths),

@@ -4,7 +4,10 @@
 //! libtest it has passed. How: with `--show-output` libtest prints what tests have printed that
 //! passed, between two lines [`SUCCESSES`], and then their names; none of that is shown, but each
 //! test that was skipped is, and counts as such. What tests have printed that failed stands between
-//! two lines [`FAILURES`], and is kept beside being shown.
+//! two lines [`FAILURES`], and is kept beside being shown. A test of which the long tier does more
+//! says so by a line that begins with [`SHORT`].
+
+use ringway_extent::SHORT;
 
 use crate::counts::Counts;
 use crate::tally::{Remark, Tally};
@@ -57,6 +60,9 @@ impl Results {
         if let Some(test) = header(line) {
             self.test = Some(test.to_string());
         }
+        if line.starts_with(SHORT) {
+            self.tally.shortened.extend(self.test.clone());
+        }
         let why = line.strip_prefix(SKIPPED)?;
         let test = self.test.take()?;
         self.skipped += 1;
@@ -78,6 +84,10 @@ impl Results {
                 return Part::FailedNames;
             }
             _ => {}
+        }
+        if line.starts_with(SHORT) {
+            // Of a program without libtest.
+            self.tally.shortened.insert(line.to_string());
         }
         self.programs += u64::from(line.trim().starts_with("test result: "));
         self.count(Counts::from_line(line));
@@ -135,7 +145,8 @@ mod tests {
     #[test]
     fn a_test_that_says_so_is_skipped_and_no_other_output_is_shown() {
         let text = "test a ... ok\ntest b ... FAILED\n\nsuccesses:\n\n---- a stdout ----\n\
-                    3 rounds\nskipped: no root\nskipped: no root\n\n---- c stdout ----\n\
+                    short of --long: 3 rounds\nskipped: no root\nskipped: no root\n\n\
+                    ---- c stdout ----\n\
                     test result: ok. 9 passed; 0 failed\n\n\nsuccesses:\n    a\n    c\n\n\
                     failures:\n\n---- b stdout ----\nskipped: the rest\n\nfailures:\n    b\n\n\
                     test result: FAILED. 2 passed; 1 failed; 1 ignored\n";
@@ -145,6 +156,7 @@ mod tests {
         assert_eq!(results.tally.counts, Counts { passed: 1, failed: 1, skipped: 2 });
         assert_eq!(results.tally.failures, [Remark::new("b", "skipped: the rest\n\n")]);
         assert_eq!(results.tally.skips, [Remark::new("a", "no root")]);
+        assert!(results.tally.shortened.iter().eq(["a"]));
         assert_eq!(shown.matches("test a ... skipped: no root").count(), 1);
         assert!(!shown.contains("rounds") && !shown.contains("9 passed"), "{shown}");
         assert!(shown.contains("failures:\n\n---- b stdout ----\nskipped: the rest"), "{shown}");

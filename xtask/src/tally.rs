@@ -1,5 +1,7 @@
-//! The sum of all tests: numbers, and the tests that failed with the last lines of their output.
+//! The sum of all tests: numbers, the tests that failed with the last lines of their output, and
+//! how many were left to the long tier.
 
+use std::collections::BTreeSet;
 use std::ops::AddAssign;
 
 use ringway_guests::process::tail;
@@ -22,6 +24,10 @@ pub struct Tally {
     pub counts: Counts,
     pub failures: Vec<Remark>,
     pub skips: Vec<Remark>,
+    /// Tests of which the long tier does more.
+    pub shortened: BTreeSet<String>,
+    /// Tests that only the long tier has.
+    pub left_out: BTreeSet<String>,
 }
 
 impl Tally {
@@ -59,6 +65,7 @@ impl Tally {
         for remark in self.failures.iter_mut().chain(&mut self.skips) {
             remark.name = format!("{program} {}", remark.name);
         }
+        self.shortened = self.shortened.iter().map(|test| format!("{program} {test}")).collect();
         self
     }
 
@@ -74,7 +81,15 @@ impl Tally {
     pub fn end(&self) -> String {
         let lines_max = (ALL_LINES_MAX / self.failures.len().max(1)).clamp(1, LINES_MAX);
         let failures = self.failures.iter().map(|failure| failure.shown(lines_max));
-        failures.chain([self.counts.to_string()]).collect()
+        failures.chain([self.left(), self.counts.to_string()]).collect()
+    }
+
+    fn left(&self) -> String {
+        let (shortened, left_out) = (self.shortened.len(), self.left_out.len());
+        if shortened + left_out == 0 {
+            return String::new();
+        }
+        format!("left to ./x test --long: {left_out} tests, and more of {shortened} others\n")
     }
 }
 
@@ -96,6 +111,8 @@ impl AddAssign for Tally {
         self.counts += other.counts;
         self.failures.extend(other.failures);
         self.skips.extend(other.skips);
+        self.shortened.extend(other.shortened);
+        self.left_out.extend(other.left_out);
     }
 }
 
@@ -121,6 +138,19 @@ mod tests {
             tally += Tally::failed("c", "why\nthat\n");
         }
         assert!(tally.end().contains("FAILED: c\n    that\nFAILED: c\n"));
+    }
+
+    #[test]
+    fn the_line_before_the_numbers_says_how_many_are_left_to_the_long_tier() {
+        let mut tally = Tally::passed();
+        for test in ["deaths", "rounds", "rounds"] {
+            tally.shortened.insert(test.to_string());
+        }
+        let mut tally = tally.of_program("ringway::handoff");
+        tally += Tally { left_out: BTreeSet::from(["guest::a".to_string()]), ..Tally::default() };
+        let numbers = tally.counts.to_string();
+        let left = "left to ./x test --long: 1 tests, and more of 2 others\n";
+        assert_eq!(tally.end(), left.to_owned() + &numbers);
     }
 
     #[test]

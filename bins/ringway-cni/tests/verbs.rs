@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringway_control::protocol::client::ask;
 use ringway_control::protocol::{ChangeReply, ListedPort, PortListReply, Request};
+use ringway_extent::Extent;
 use serde_json::{Value, json};
 
 /// Longest wait until ringway answers.
@@ -393,9 +394,8 @@ fn addresses_are_asked_for_and_given_back() {
     assert!(bench.ask("DEL", ("c1", &blue)).0 && !given.exists());
 }
 
-/// Attachments that come and go, each with a plugin killed at another moment; a variable for more.
-const ROUNDS: u32 = 40;
-const ROUNDS_VARIABLE: &str = "RINGWAY_CNI_ROUNDS";
+/// Attachments that come and go, each with a plugin killed at another moment.
+const ROUNDS: Extent = Extent::new("RINGWAY_CNI_ROUNDS", 40, 1000);
 
 /// In one of so many rounds ringway is killed, too.
 const RINGWAY_KILLED_EVERY: u32 = 8;
@@ -404,8 +404,7 @@ const RINGWAY_KILLED_EVERY: u32 = 8;
 fn killed_in_between_nothing_stays_and_nothing_is_in_the_way() {
     let Some(program) = Ringway::program() else { return };
     let bench = Bench::new();
-    let rounds =
-        std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |text| text.parse().expect("rounds"));
+    let rounds = u32::try_from(ROUNDS.announced()).expect("few");
     let mut ringway = Ringway::start(&program, &bench);
     let blue = bench.with_addresses(json!({}));
     let whole = {

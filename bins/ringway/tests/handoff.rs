@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Ringway, wait_for};
 use ringway_driver::Sent;
+use ringway_extent::Extent;
 use ringway_net::Features;
 use ringway_supervisor::watch::ANSWER_WITHIN;
 use ringway_testkit::frames::{self, Link, STAMPED_LEN_MIN, Stamp};
@@ -202,11 +203,12 @@ impl Stream {
 /// So that there is load between two crashes.
 const BETWEEN_CRASHES: Duration = Duration::from_millis(500);
 
-/// `RINGWAY_HANDOFFS=100` lets as many happen; 10 take half a minute.
+/// Upgrades, or kills, under load in each of four cases: 10 take half a minute.
+const HANDOFFS: Extent = Extent::new("RINGWAY_HANDOFFS", 5, 100);
+
 #[test]
 fn nothing_is_lost_under_load() {
-    let times =
-        std::env::var("RINGWAY_HANDOFFS").map_or(10, |text| text.parse().expect("a number"));
+    let times = HANDOFFS.announced();
     for (accept, is_upgrade) in
         [(SPLIT, true), (Features::OFFERED, true), (SPLIT, false), (Features::OFFERED, false)]
     {
@@ -326,13 +328,15 @@ fn ports_that_come_and_go_are_there_for_the_next_one() {
     between.settle(&mut guests).expect("they hear each other");
 }
 
+/// Data planes that are killed one after the other: 40 take half a minute.
+const DEATHS: Extent = Extent::new("RINGWAY_DEATHS", 20, 200);
+
 /// Nothing of a data plane that has ended stays behind: descriptors, mappings, memory.
-/// `RINGWAY_DEATHS=1000` lets as many of them die; 40 take half a minute.
 #[test]
 fn deaths_leave_the_supervisor_as_it_was() {
     let directory = tempfile::tempdir().expect("a directory");
     let (ringway, mut guests, mut between) = two_guests(directory.path(), SPLIT);
-    let deaths = std::env::var("RINGWAY_DEATHS").map_or(40, |text| text.parse().expect("a number"));
+    let deaths = DEATHS.announced();
     let die = |_| {
         kill(&ringway);
         // So long that those that are killed are not taken for a row.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use common::{LIMIT, Ringway, wait_for};
 use nat_guest::{Guest, UDP, datagram};
+use ringway_extent::Extent;
 use ringway_testkit::GuestOptions;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -128,9 +129,11 @@ fn leases_names_and_forwards_outlive_data_planes_and_ringway() {
     assert_eq!(leased(&ringway).len(), 4);
 }
 
-/// Only `range` takes leases away.
-/// Twenty times: whatever ends, a guest that is new gets an address that no other one has, and the
-/// others go on within the time that such an end may take.
+/// Ends, each followed by a guest that is new.
+const ENDS: Extent = Extent::new("RINGWAY_ENDS", 6, 60);
+
+/// Whatever ends, a guest that is new gets an address that no other one has, and the others go on
+/// within the time that such an end may take.
 #[test]
 fn a_new_guest_gets_no_address_that_is_in_use_whatever_has_ended() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -139,7 +142,7 @@ fn a_new_guest_gets_no_address_that_is_in_use_whatever_has_ended() {
     let guest = |port, last| Guest::new(directory.path(), port, &options(last));
     let (mut a, mut b) = (guest("a", 1), guest("b", 2));
     let others = [a.address(), b.address()];
-    for round in 1..=20 {
+    for round in 1..=u8::try_from(ENDS.announced()).expect("few") {
         // Until the supervisor knows of them; of deaths in a row the later ones wait.
         std::thread::sleep(Duration::from_millis(500));
         match round % 3 {
@@ -162,6 +165,7 @@ fn a_new_guest_gets_no_address_that_is_in_use_whatever_has_ended() {
     }
 }
 
+/// Only `range` takes leases away.
 #[test]
 fn a_change_of_host_or_mtu_takes_no_lease_away() {
     let directory = tempfile::tempdir().expect("a directory");

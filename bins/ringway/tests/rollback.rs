@@ -12,6 +12,7 @@ use std::process::{Command, exit};
 use std::time::Duration;
 
 use common::{Ringway, wait_for};
+use ringway_extent::Extent;
 use ringway_net::Features;
 use ringway_supervisor::slots::{Keep, SlotRange};
 use ringway_supervisor::wire::{
@@ -34,7 +35,7 @@ const STEPS: [(&str, &str, &str); 7] = [
 ];
 
 /// How many programs say anything, and how many messages each.
-const SEEDS: u64 = 30;
+const SEEDS: Extent = Extent::new("RINGWAY_ROLLBACK_SEEDS", 12, 300);
 const MESSAGES: usize = 64;
 
 fn main() {
@@ -235,7 +236,7 @@ fn whatever_is_said() {
     let fds = ringway.fds();
     let mut program = directory.path().join("says");
     std::fs::copy(std::env::current_exe().expect("it runs"), &program).expect("room");
-    for seed in 0..SEEDS {
+    for seed in 0..SEEDS.announced() {
         let next = directory.path().join(format!("says-{seed}"));
         std::fs::rename(&program, &next).expect("ours");
         program = next;

@@ -8,6 +8,7 @@ use lab::Lab;
 use lab::wire::Random;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use ringway_extent::Extent;
 use ringway_nat::{Close, Limits, Nat};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
@@ -202,14 +203,16 @@ proptest! {
     }
 }
 
-/// Whole connections, one after the other, until there were as many events (frames, and news of
-/// sockets) as `RINGWAY_NAT_EVENTS` says; each is made by its number and `RINGWAY_NAT_SEED`.
+/// Frames, and news of sockets.
+const EVENTS: Extent = Extent::new("RINGWAY_NAT_EVENTS", 200_000, 10_000_000);
+
+/// Whole connections, one after the other, until there were as many events; each is made by its
+/// number and `RINGWAY_NAT_SEED`.
 #[test]
 fn bytes_are_conserved_through_as_many_events_as_asked_for() {
-    let number = |variable: &str, default: u64| {
-        std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
-    };
-    let (least, seed) = (number("RINGWAY_NAT_EVENTS", 200_000), number("RINGWAY_NAT_SEED", 1));
+    let least = EVENTS.announced();
+    let seed =
+        std::env::var("RINGWAY_NAT_SEED").map_or(1_u64, |text| text.parse().expect("a number"));
     let (mut events, mut trials, mut forgotten) = (0, 0, 0);
     while events < least {
         let mut random = Random(seed.wrapping_mul(1 << 32).wrapping_add(trials));

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringway_extent::Extent;
 use ringway_net::{Features, HEADER_LEN, NetHeader};
 use ringway_testkit::beside::{
     FRAME_LEN_MAX, Outcome, QUEUE_NAMES, SHOWN_LIMIT, accepting, beside_good_guests, broken_queues,
@@ -570,17 +571,18 @@ fn a_driver_hands_over_with_garbage_in_its_rings() -> Outcome {
     })
 }
 
-/// Every attack of this file that needs one descriptor chain, ten thousand times in all.
+/// Of every attack of this file that needs one descriptor chain, all together.
+const ATTACKS: Extent = Extent::new("RINGWAY_ATTACKS", 2_000, 10_000);
+
 #[test]
-fn ten_thousand_repetitions_leave_nothing_behind() -> Outcome {
-    const REPETITIONS: u32 = 10_000;
+fn many_repetitions_leave_nothing_behind() -> Outcome {
     let ringway = RingwayProcess::start(&[("h", ""), ("b", "")])?;
     let options = |format| GuestOptions { queue_size: 4, ..with_format(format) };
     let warm_up = HostileGuest::attach(&ringway.socket("h"), &options(FORMATS[0]))?;
     drop(warm_up);
     let before = Footprint::of(ringway.pid())?;
     let mut resident_after_warm_up = 0.0;
-    for repetition in 0..REPETITIONS {
+    for repetition in 0..ATTACKS.announced() {
         let format = FORMATS[usize::try_from(repetition % 2)?];
         let guest = HostileGuest::attach(&ringway.socket("h"), &options(format))?;
         let good = readable(&guest);

@@ -12,13 +12,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ringway_driver::{RxScheme, Sent};
+use ringway_extent::Extent;
 use ringway_net::{DropReason, Features};
 use ringway_testkit::beside::{Outcome, accepting, verify_exchange};
 use ringway_testkit::frames::{self, Link, STAMPED_LEN_MAX, Stamp};
 use ringway_testkit::{ARRIVAL_LIMIT, AnyUserGuest, GuestOptions, RingwayProcess};
 use ringway_virtq::Format;
 
-/// Packets of up to 64 KiB per direction, scheme and format: 5 MiB, 96 MiB in all.
+/// In packets of up to 64 KiB, in all directions, schemes and formats together: 96 packets for
+/// each, or so many GiB.
+const GIB: Extent = Extent::new("RINGWAY_GIB", 0, 10);
 const LARGE_PACKETS: u64 = 96;
 /// Their lengths repeat after so many.
 const LENGTHS: u64 = 96;
@@ -26,9 +29,8 @@ const LENGTHS: u64 = 96;
 const RUNS: u64 = 2 * 5 * 2;
 /// Bytes of an average large packet.
 const LARGE_MEAN_LEN: u64 = 49_800;
-/// Another back-end than ringway, and a longer run.
+/// Another back-end than ringway.
 const BACKEND_VARIABLE: &str = "RINGWAY_BACKEND_DIRECTORY";
-const GIB_VARIABLE: &str = "RINGWAY_GIB";
 /// Most of them on their way at once.
 const BURST_PACKETS: u64 = 4;
 /// Segment size that large packets ask for.
@@ -61,8 +63,7 @@ impl Backend {
 
 /// Large packets for each run.
 fn large_packets() -> u64 {
-    let gib = env::var(GIB_VARIABLE).ok().and_then(|gib| gib.parse::<u64>().ok());
-    gib.map_or(LARGE_PACKETS, |gib| (gib << 30).div_ceil(RUNS * LARGE_MEAN_LEN))
+    (GIB.amount() << 30).div_ceil(RUNS * LARGE_MEAN_LEN).max(LARGE_PACKETS)
 }
 
 /// Large packets one way, verified; returns the bytes of all of them.
@@ -144,6 +145,7 @@ fn attach(
 #[test]
 fn every_scheme_receives_everything_on_both_ring_formats() -> Outcome {
     let backend = Backend::start()?;
+    GIB.announced();
     let mut bytes = 0;
     for packed in [false, true] {
         for scheme in RxScheme::ALL {

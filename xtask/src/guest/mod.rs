@@ -19,6 +19,7 @@ mod scenarios_driver;
 mod scenarios_evpn;
 mod scenarios_front_ends;
 mod scenarios_nat;
+mod scenarios_nat_ends;
 mod scenarios_nat_forward;
 mod scenarios_offload;
 mod scenarios_ovs;
@@ -35,15 +36,18 @@ mod services;
 mod switches;
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use anyhow::anyhow;
 use needs::Needs;
 use ringway_guests::stage::Programs;
 
-use crate::lanes::{self, LANES};
+use crate::lanes;
 use crate::paths::Paths;
 use crate::tally::Tally;
 
+pub use plan::Scenario;
 pub use runner::run_here;
 
 /// The programs of guests of User Mode Linux.
@@ -55,20 +59,43 @@ pub fn names() -> Vec<String> {
     plan::scenarios().into_iter().map(|scenario| scenario.name).collect()
 }
 
-/// Runs the scenarios that are wanted: first those that may share the processors, then those that
-/// may not, one after the other.
-pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Tally {
-    let scenarios = plan::scenarios().into_iter().filter(|scenario| is_wanted(&scenario.name));
-    let (alone, mut shared): (Vec<_>, Vec<_>) = scenarios.partition(plan::Scenario::runs_alone);
-    // The longest first, so that none is left over at the end.
-    shared.sort_by_key(|scenario| Reverse(scenario.limit));
-    let mut built = Built::default();
-    for scenario in shared.iter().chain(&alone) {
-        built.prepare(paths, scenario.needs);
+/// The scenarios of one run.
+pub struct Scenarios {
+    /// Those that may share the processors, the longest first, so that none is left over.
+    pub shared: Vec<Scenario>,
+    alone: Vec<Scenario>,
+    left: BTreeSet<String>,
+    built: OnceLock<Built>,
+}
+
+impl Scenarios {
+    /// The ones that are wanted; those of the long tier are left to it, unless they are named.
+    pub fn choose(is_wanted: impl Fn(&str) -> bool, is_named: impl Fn(&str) -> bool) -> Self {
+        let wanted = plan::scenarios().into_iter().filter(|scenario| is_wanted(&scenario.name));
+        let is_left =
+            |it: &Scenario| it.is_long && !ringway_extent::is_long() && !is_named(&it.name);
+        let (left, now): (Vec<_>, Vec<_>) = wanted.partition(is_left);
+        let (alone, mut shared): (Vec<_>, Vec<_>) = now.into_iter().partition(Scenario::runs_alone);
+        shared.sort_by_key(|scenario| Reverse(scenario.limit));
+        let left = left.into_iter().map(|scenario| scenario.name).collect();
+        Self { shared, alone, left, built: OnceLock::new() }
     }
-    let mut tally = lanes::run(&shared, LANES, |scenario| built.run(paths, scenario));
-    tally += lanes::run(&alone, 1, |scenario| built.run(paths, scenario));
-    tally
+
+    pub fn is_empty(&self) -> bool {
+        self.shared.is_empty() && self.alone.is_empty()
+    }
+
+    pub fn run(&self, paths: &Paths, scenario: &Scenario) -> Tally {
+        let all = || self.shared.iter().chain(&self.alone).map(|scenario| scenario.needs);
+        self.built.get_or_init(|| Built::prepare(paths, all())).run(paths, scenario)
+    }
+
+    /// Runs those that may not share the processors, one after the other.
+    pub fn run_alone(&self, paths: &Paths) -> Tally {
+        let mut tally = lanes::run(&self.alone, 1, |scenario| self.run(paths, scenario));
+        tally.left_out.extend(self.left.iter().cloned());
+        tally
+    }
 }
 
 /// What is there is looked at, and what has to be is built, once for all with the same needs.
@@ -76,14 +103,18 @@ pub fn run(paths: &Paths, is_wanted: impl Fn(&str) -> bool) -> Tally {
 struct Built(Vec<(Needs, bool, Option<String>)>);
 
 impl Built {
-    fn prepare(&mut self, paths: &Paths, needs: Needs) {
-        if self.0.iter().all(|(known, ..)| *known != needs) {
-            let built = needs.build(paths).map_err(|error| println!("{error:#}")).is_ok();
-            self.0.push((needs, built, needs.why_not(paths)));
+    fn prepare(paths: &Paths, all: impl Iterator<Item = Needs>) -> Self {
+        let mut built = Self::default();
+        for needs in all {
+            if built.0.iter().all(|(known, ..)| *known != needs) {
+                let is_built = needs.build(paths).map_err(|error| println!("{error:#}")).is_ok();
+                built.0.push((needs, is_built, needs.why_not(paths)));
+            }
         }
+        built
     }
 
-    fn run(&self, paths: &Paths, scenario: &plan::Scenario) -> Tally {
+    fn run(&self, paths: &Paths, scenario: &Scenario) -> Tally {
         match self.0.iter().find(|(known, ..)| *known == scenario.needs) {
             Some((_, true, missing)) => runner::run(paths, missing.as_deref(), scenario),
             _ => {

@@ -13,9 +13,9 @@ use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_arrivals, scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce,
     scenarios_control, scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends,
-    scenarios_nat, scenarios_nat_forward, scenarios_offload, scenarios_ovs, scenarios_pairs,
-    scenarios_poll, scenarios_qemu, scenarios_restart, scenarios_restart_dpdk, scenarios_uml,
-    scenarios_why,
+    scenarios_nat, scenarios_nat_ends, scenarios_nat_forward, scenarios_offload, scenarios_ovs,
+    scenarios_pairs, scenarios_poll, scenarios_qemu, scenarios_restart, scenarios_restart_dpdk,
+    scenarios_uml, scenarios_why,
 };
 use crate::unikernel::MachineType;
 
@@ -23,15 +23,29 @@ pub struct Scenario {
     pub name: String,
     pub needs: Needs,
     pub limit: Duration,
+    /// Only the long tier has it, or who asks for it by its whole name.
+    pub is_long: bool,
     pub run: Run,
 }
 
 type Run = Box<dyn Fn(&Stage) -> anyhow::Result<()> + Send + Sync>;
 
+/// Scenarios of the long tier: what others of the short one show, with another release of a guest.
+const LONG: [&str; 3] =
+    ["front_end_qemu_newest_split", "qemu_queue_pairs_newest", "attach_qemu_newest"];
+
 /// Beginnings of the names of scenarios that judge times, or say how long a gap was; and of those
 /// whose peers poll all the while. Of what others measure, it only matters that there are numbers.
-const ALONE: [&str; 6] =
-    ["bench_ring", "bench_switch", "evpn_", "restart_", "uml_coalesce", "uml_poll"];
+const ALONE: [&str; 8] = [
+    "bench_ring",
+    "bench_switch",
+    "evpn_arrivals",
+    "evpn_moves",
+    "restart_",
+    "uml_coalesce",
+    "uml_link",
+    "uml_poll",
+];
 
 impl Scenario {
     /// Whether others would change what it measures.
@@ -40,20 +54,24 @@ impl Scenario {
     }
 }
 
+/// More time for each scenario of the long tier.
+const LONG_LIMIT: Duration = Duration::from_secs(600);
+
 /// How much longer a scenario takes, where the environment asks for more of it.
 fn longer(name: &str) -> Duration {
-    match name.split('_').next() {
+    let more = match name.split('_').next() {
         Some("nat") => scenarios_nat::minutes(),
         Some("restart") => scenarios_restart::limit(),
         _ if name == "dpdk_vhost" => scenarios_driver::limit(),
         _ => Duration::ZERO,
-    }
+    };
+    more + if ringway_extent::is_long() { LONG_LIMIT } else { Duration::ZERO }
 }
 
 /// A name, what it needs, the seconds after which it is killed, and what it does.
 type Row = (&'static str, Needs, u64, fn(&Stage) -> anyhow::Result<()>);
 
-const ROWS: [Row; 49] = [
+const ROWS: [Row; 50] = [
     ("dpdk_vhost", DpdkDevice, 90, scenarios_driver::vhost),
     ("uml_pair_split", Uml, 120, |stage| scenarios_uml::pair(stage, false, None)),
     ("uml_pair_packed", Uml, 120, |stage| scenarios_uml::pair(stage, true, None)),
@@ -104,6 +122,7 @@ const ROWS: [Row; 49] = [
     ("nat_stress", Uml, 240, scenarios_nat::stress),
     ("nat_uml", UmlAndDhcp, 240, scenarios_nat::uml),
     ("nat_qemu", Qemu, 240, scenarios_nat::qemu),
+    ("nat_ends", UmlAndQemu, 120, scenarios_nat_ends::ends),
     ("nat_forward", Uml, 240, scenarios_nat_forward::forward),
     ("front_end_dpdk_server_split", Dpdk, 120, |stage| {
         scenarios_front_ends::dpdk_server(stage, false)
@@ -118,7 +137,8 @@ pub fn scenarios() -> Vec<Scenario> {
     let mut all = Vec::new();
     let mut add = |name: &str, needs, seconds, run: Run| {
         let limit = Duration::from_secs(seconds) + longer(name);
-        all.push(Scenario { name: name.to_string(), needs, limit, run });
+        let is_long = LONG.contains(&name);
+        all.push(Scenario { name: name.to_string(), needs, limit, is_long, run });
     };
     for switches in combinations() {
         let name = format!("dpdk_{}", scenarios_dpdk::SWITCHES.name(switches));
@@ -187,6 +207,7 @@ mod tests {
         let fits = |character: char| character.is_ascii_alphanumeric() || character == '_';
         assert!(names.iter().all(|name| name.chars().all(fits) && name.len() < 60), "{names:?}");
         assert!(ALONE.iter().all(|alone| names.iter().any(|name| name.starts_with(alone))));
+        assert!(LONG.iter().all(|long| names.contains(long)));
     }
 
     #[test]

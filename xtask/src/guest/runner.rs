@@ -38,7 +38,12 @@ pub fn run(paths: &Paths, missing: Option<&str>, scenario: &Scenario) -> Tally {
     let verdict = if result.is_ok() { "ok" } else { "FAILED" };
     let logs = logs_of(paths, &scenario.name);
     let (details, tally) = match &result {
-        Ok(()) => (notes(&logs), Tally::passed()),
+        Ok(()) => {
+            let log = fs::read_to_string(log_of(&logs)).unwrap_or_default();
+            let shortened = log.lines().filter(|line| line.starts_with(ringway_extent::SHORT));
+            let shortened = shortened.map(|_| name.clone()).collect();
+            (notes(&log), Tally { shortened, ..Tally::passed() })
+        }
         Err(error) => {
             let why = format!("{error:#}; all logs: {}\n", logs.display());
             let details = why.clone() + &ends(&logs, &SHOWN, TAIL_LINES);
@@ -95,9 +100,8 @@ fn log_of(logs: &Path) -> std::path::PathBuf {
     logs.join("scenario.log")
 }
 
-fn notes(logs: &Path) -> String {
-    let text = fs::read_to_string(log_of(logs)).unwrap_or_default();
-    let notes = text.lines().filter_map(|line| line.strip_prefix(stage::NOTE));
+fn notes(log: &str) -> String {
+    let notes = log.lines().filter_map(|line| line.strip_prefix(stage::NOTE));
     notes.map(|note| format!("{note}\n")).collect()
 }
 

@@ -13,33 +13,39 @@ use crate::bench::ringway_bench;
 use crate::downloads::KERNEL_VARIABLE;
 use crate::paths::Paths;
 
-/// Longest time for any of them.
+/// Longest time for any of them, also in the long tier.
 const LIMIT: Duration = Duration::from_secs(230);
 
-/// What is measured; then of each table, or of so many, the rows that it must have, and how many
-/// numbers of each of them must be above zero.
-pub type Case = (&'static str, &'static [(usize, &'static str, usize)]);
+/// What is measured, and what in the long tier; then of each table, or of so many, the rows that it
+/// must have, and how many numbers of each of them must be above zero.
+pub type Case = ([&'static str; 2], &'static [(usize, &'static str, usize)]);
 
 pub const GUESTS: Case = (
-    "guest --here --quick --pairs uml-pair --json",
+    ["guest --here --quick --pairs uml-pair --json"; 2],
     &[(1, "ringway's switch|Linux bridge, two vector taps", 10)],
 );
 
 pub const QEMU: Case =
-    ("guest --here --quick --pairs qemu --json", &[(1, "ringway + tap|QEMU's own tap", 10)]);
+    (["guest --here --quick --pairs qemu --json"; 2], &[(1, "ringway + tap|QEMU's own tap", 10)]);
 
 const POLICIES: &str =
     "adaptive|adaptive again|timer:50us|timer:150us|timer:250us|every|on-empty|coalesce:16/50us";
-pub const PACING: Case = ("pacing --here --quick --pairs uml --json", &[(1, POLICIES, 7)]);
+pub const PACING: Case = (
+    [
+        "pacing --here --seconds 0.2 --repeats 1 --pairs uml --json",
+        "pacing --here --quick --pairs uml --json",
+    ],
+    &[(1, POLICIES, 7)],
+);
 
 /// QEMU's guests take half a minute more.
 pub const ROUTERS: Case = (
-    "nat --here --quick --pairs uml --json",
+    ["nat --here --quick --pairs uml --json"; 2],
     &[(1, "ringway nat:|ringway tap:, routed by the kernel", 10)],
 );
 
 pub const SWITCH: Case = (
-    "switch --here --seconds 0.02 --repeats 1 --json",
+    ["switch --here --seconds 0.02 --repeats 1 --json", "switch --here --quick --json"],
     &[
         (1, "two ports|three ports|DPDK testpmd, two ports|Open vSwitch with DPDK, three ports", 5),
         (
@@ -53,13 +59,13 @@ pub const SWITCH: Case = (
 
 /// Three techniques of the history.
 pub const HISTORY: Case = (
-    "history --guest uml --here --repeats 1 --rows 150,host's,packed --json",
+    ["history --guest uml --here --repeats 1 --rows 150,host's,packed --json"; 2],
     &[(1, "150 µs timer|mergeable buffers, host's GSO off|packed ring", 2)],
 );
 
 /// Both formats and directions; Mpps and Gb/s.
 pub const RINGS: Case = (
-    "ring --seconds 0.02 --repeats 1 --sizes 64 --json",
+    ["ring --seconds 0.02 --repeats 1 --sizes 64 --json", "ring --quick --json"],
     &[(
         4,
         "limit: plain ring|ringway × ringway|DPDK × ringway|DPDK × DPDK|ringway in place × DPDK|\
@@ -68,7 +74,11 @@ pub const RINGS: Case = (
     )],
 );
 
-pub fn measure(stage: &Stage, (words, wanted): Case) -> anyhow::Result<()> {
+pub fn measure(stage: &Stage, ([short, long], wanted): Case) -> anyhow::Result<()> {
+    let words = if ringway_extent::is_long() { long } else { short };
+    if words != long {
+        ringway_extent::announce(long);
+    }
     let mut command = ringway_bench(&Paths::new());
     command.args(words.split(' ')).env(KERNEL_VARIABLE, &stage.programs.kernel);
     let (status, text) = Console::start(stage, "bench", command)?.wait_end(0, LIMIT)?;

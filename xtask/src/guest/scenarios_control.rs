@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use ringway_extent::Extent;
 use ringway_guests::{Process, Stage, Way, shell, silence, traffic, uml};
 
 use super::scene::{ADDRESSES, GUEST, HERE, MTU, Scene};
@@ -21,7 +22,7 @@ const PINGS: u64 = 5;
 
 /// How often a guest's link goes down and comes up again, and for how long it is down. In one of
 /// four rounds a ping would come while the guest knows that its link is up and does not send yet.
-const LINKS: usize = 12;
+const LINKS: Extent = Extent::new("RINGWAY_LINKS", 6, 48);
 const LINK_DOWN: Duration = Duration::from_millis(300);
 /// With what a busy machine takes; a question that is lost is asked again after a second.
 const SILENT_MAX_MS: f64 = 1000.0;
@@ -48,8 +49,8 @@ pub fn control(stage: &Stage) -> anyhow::Result<()> {
 pub fn link(stage: &Stage) -> anyhow::Result<()> {
     let mut scene = Scene::with_tap(stage, "", (HERE, MTU))?;
     scene.boot_uml(&[GUEST])?;
-    let words = ["ping", "-n", "-D", "-O", "-i", "0.01", "-c", "200", "-W", "1", GUEST];
-    for round in 0..LINKS {
+    let words = ["ping", "-n", "-D", "-O", "-i", "0.01", "-c", "120", "-W", "0.2", GUEST];
+    for round in 0..LINKS.announced() {
         let mut ping = Process::start(stage, &format!("ping{round}"), shell::command(&words))?;
         ping.wait_until("answered", PING_LIMIT, |it| it.printed().contains("time="))?;
         scene.ringway.set("vm0", "link=down")?;

@@ -11,16 +11,18 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use ringway_extent::Extent;
 use ringway_guests::{Stage, Testpmd, testpmd};
 
-use super::scene::asked_for;
 use crate::test_program::TestProgram;
 
 pub const PROGRAM: TestProgram = TestProgram("driver_daemon");
 
-/// Tells it where the back-end is, and how much to send.
+/// Tells it where the back-end is.
 const BACKEND_VARIABLE: &str = "RINGWAY_BACKEND_DIRECTORY";
-const GIB_VARIABLE: &str = "RINGWAY_GIB";
+
+/// That test sends as much.
+const GIB: Extent = Extent::new("RINGWAY_GIB", 0, 10);
 
 /// It takes no longer, plus as much for each GiB asked for.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -32,11 +34,12 @@ const PORT_OPTIONS: &str = ",tso=1,legacy-ol-flags=1";
 const OPTIONS: &str = "--forward-mode=io --tx-offloads=0x8000";
 
 pub fn limit() -> Duration {
-    LIMIT + LIMIT * asked_for(GIB_VARIABLE).unwrap_or(0)
+    LIMIT + Duration::from_secs(LIMIT.as_secs() * GIB.amount())
 }
 
 /// All schemes on both formats, in both directions.
 pub fn vhost(stage: &Stage) -> anyhow::Result<()> {
+    GIB.announced();
     stage.step("testpmd");
     let port = |number, name: &str| testpmd::vhost(number, &stage.file(name), PORT_OPTIONS);
     let ports = [port(0, "a.sock"), port(1, "b.sock")].concat();

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use ringway_extent::Extent;
 use ringway_guests::monitor::Monitor;
 use ringway_guests::{Process, Stage, Testpmd, net, qemu, shell};
 
@@ -17,10 +18,10 @@ const GUEST_MAC: &str = "52:54:00:95:00:02";
 
 /// How often a guest is paused; ringway is killed under DPDK; a guest loses its link; ringway is
 /// killed under QEMU.
-const PAUSES: u32 = 8;
-const ROUNDS: u32 = 20;
-const LINK_ROUNDS: u32 = 3;
-const KILL_ROUNDS: u32 = 3;
+const PAUSES: Extent = Extent::new("RINGWAY_PAUSES", 8, 100);
+const KILLS: Extent = Extent::new("RINGWAY_FRONT_END_KILLS", 8, 100);
+const LINK_ROUNDS: u64 = 3;
+const KILL_ROUNDS: u64 = 3;
 
 const RESUME_LIMIT: Duration = Duration::from_secs(20);
 
@@ -49,7 +50,9 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
         thread::sleep(PAUSE);
         monitor.type_line(on).map(drop)
     };
-    echo.live_through(stage, (PAUSES, "pauses"), |_| pause(&mut monitor, ["stop", "cont"]))?;
+    echo.live_through(stage, (PAUSES.announced(), "pauses"), |_| {
+        pause(&mut monitor, ["stop", "cont"])
+    })?;
     ask_about_queues(&mut scene, &mut monitor, &mut echo)?;
     let [off, on] = ["set_link n0 off", "set_link n0 on"];
     let links = (LINK_ROUNDS, "times without a link");
@@ -98,14 +101,15 @@ pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     let testpmd = Testpmd::start(stage, &socket, &options, "--forward-mode=icmpecho")?;
     let mut echo = Echo::start(stage)?;
     echo.wait_for_more().context("before anything")?;
-    echo.live_through(stage, (ROUNDS, "kills"), |round| {
+    let kills = KILLS.announced();
+    echo.live_through(stage, (kills, "kills"), |round| {
         // The packets that are waited for have come through the last one.
         if round == 2 {
             scene.port(0)?.check_negotiated(format_name(packed), &[])?;
         }
         scene.kill()
     })?;
-    echo.check_twice(ROUNDS)?;
+    echo.check_twice(kills)?;
     scene.port(0)?.check_healthy(&["no_room", "link_down", "no_route"])?;
     testpmd.finish()?;
     scene.finish()
@@ -137,8 +141,8 @@ impl Echo {
     fn live_through(
         &mut self,
         stage: &Stage,
-        (rounds, what): (u32, &str),
-        mut happens: impl FnMut(u32) -> anyhow::Result<()>,
+        (rounds, what): (u64, &str),
+        mut happens: impl FnMut(u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         for round in 1..=rounds {
             happens(round)?;
@@ -153,9 +157,9 @@ impl Echo {
     }
 
     /// What was in flight at so many kills may have come twice, nothing else.
-    fn check_twice(&self, kills: u32) -> anyhow::Result<()> {
+    fn check_twice(&self, kills: u64) -> anyhow::Result<()> {
         let counts = self.counts();
-        ensure!(counts.twice <= u64::from(kills) * TWICE_MAX, "{counts:?}");
+        ensure!(counts.twice <= kills * TWICE_MAX, "{counts:?}");
         Ok(())
     }
 }

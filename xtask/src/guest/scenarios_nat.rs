@@ -5,12 +5,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use ringway_control::protocol::{PortShowReply, StatsReply};
+use ringway_extent::Extent;
 use ringway_guests::nat_lab::{ECHO, KEEPER, NAME, NARROW, RESET, SERVER, SERVER6, SINK, SOURCE};
 use ringway_guests::{Console, Ringway, Side, Stage, iperf, nat_lab, qemu, traffic, uml};
 
-use super::scene::{asked_for, port, rates};
+use super::scene::{port, rates};
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Traffic goes on for so long, and is done once in any case.
+const MINUTES: Extent = Extent::new("RINGWAY_NAT_MINUTES", 0, 30);
+
+/// A stream of so many MiB each way, and short connections.
+const STRESS_MIB: Extent = Extent::new("RINGWAY_NAT_MIB", 256, 1024);
+const CONNECTIONS: Extent = Extent::new("RINGWAY_NAT_CONNECTIONS", 2_000, 10_000);
 
 /// One segment of more than so many may be sent again; mostly none is.
 const AGAIN_MIN: u64 = 5_000;
@@ -27,7 +35,7 @@ const LEASE6_SCRIPT: &str = r#"printf '%s\n' '#!/bin/sh' '[ "$reason" = BOUND6 ]
 > lease6 && chmod +x lease6"#;
 
 /// Lengths of transfers, in bytes.
-const LEN_UML: usize = 16 << 20;
+const LEN_UML: usize = 8 << 20;
 const LEN_QEMU: usize = 4 << 20;
 
 pub(super) fn must(guest: &mut Console, line: &str) -> anyhow::Result<String> {
@@ -53,12 +61,13 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
     finish(stage, ringway)
 }
 
-/// Until so many minutes have passed; once if nothing is said.
+/// Until its minutes have passed, at least once.
 fn rounds(
     stage: &Stage,
     ringway: &Ringway,
     mut round: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    MINUTES.announced();
     let until = Instant::now() + minutes();
     for number in 1.. {
         round()?;
@@ -76,7 +85,7 @@ fn rounds(
 }
 
 pub fn minutes() -> Duration {
-    Duration::from_secs(asked_for("RINGWAY_NAT_MINUTES").unwrap_or(0).into()) * 60
+    Duration::from_secs(MINUTES.amount() * 60)
 }
 
 /// Of all segments so far, both ways: a window that is not kept shows here. What came to the guest
@@ -139,7 +148,7 @@ pub fn qemu(stage: &Stage) -> anyhow::Result<()> {
     finish(stage, ringway)
 }
 
-/// A gibibyte each way with its sum, short connections, and many at once.
+/// A long stream each way with its sum, short connections, and many at once.
 pub fn stress(stage: &Stage) -> anyhow::Result<()> {
     let stage = &nat_lab::without_rights(stage)?;
     let ringway = nat_lab::start(stage, &ports(stage, &["vm0"], ""))?;
@@ -151,8 +160,9 @@ pub fn stress(stage: &Stage) -> anyhow::Result<()> {
 }
 
 fn stress_once(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
-    stage.step("a gibibyte out");
-    let make = "(dd if=/dev/zero bs=1M count=1024 2>/dev/null; echo end)";
+    let (mib, connections) = (STRESS_MIB.announced(), CONNECTIONS.announced());
+    stage.step(&format!("{mib} MiB out"));
+    let make = format!("(dd if=/dev/zero bs=1M count={mib} 2>/dev/null; echo end)");
     let expected = run(guest, &format!("{make} | sha256sum"))?;
     run(guest, &format!("{make} | bash -c 'cat >/dev/tcp/{SERVER}/{KEEPER}'"))?;
     let mut got = String::new();
@@ -161,16 +171,17 @@ fn stress_once(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
         got = nat_lab::kept_sum();
     }
     ensure!(got == expected, "the server got {got:?}, not {expected:?}");
-    stage.step("a gibibyte in");
-    let len = 1 << 30;
+    stage.step(&format!("{mib} MiB in"));
+    let len = usize::try_from(mib << 20)?;
     let got = run(guest, &format!("curl -s http://{SERVER}:{SOURCE}/{len} | sha256sum"))?;
     ensure!(got == nat_lab::source_sum(len)?, "the guest got {got:?}");
-    stage.step("10,000 short connections");
+    stage.step(&format!("{connections} short connections"));
     let begun = Instant::now();
     let one = format!("exec 3<>/dev/tcp/{SERVER}/{ECHO}; echo $i >&3; read -u 3 r; exec 3<&-");
-    let short = format!("bash -c 'for i in $(seq 10000); do {one}; [ $r = $i ] || exit 1; done'");
-    run(guest, &short)?;
-    stage.note(&format!("10,000 connections in {:.1} s", begun.elapsed().as_secs_f64()));
+    let all = format!("for i in $(seq {connections}); do {one}; [ $r = $i ] || exit 1; done");
+    run(guest, &format!("bash -c '{all}'"))?;
+    let seconds = begun.elapsed().as_secs_f64();
+    stage.note(&format!("{connections} connections in {seconds:.1} s"));
     stage.step("1,000 connections at once");
     let open = format!("exec {{fd}}<>/dev/tcp/{SERVER}/{ECHO} || exit 1; all+=($fd)");
     let use_all = "for fd in ${all[@]}; do echo $fd >&$fd; done; \
@@ -235,10 +246,10 @@ fn names(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
 /// How fast it is; the sums below are slow themselves.
 fn speed(stage: &Stage, guest: &mut Console) -> anyhow::Result<()> {
     let _server = iperf::start_server_at(stage, SERVER)?;
-    let [out, back] = rates(&mut Side::Guest(guest), SERVER, 3, "")?;
+    let [out, back] = rates(&mut Side::Guest(guest), SERVER, 1, "")?;
     stage.note(&format!("TCP out: {out:.2} Gb/s, in: {back:.2} Gb/s"));
     for option in ["", "-R"] {
-        let line = format!("iperf3 -c {SERVER} -u -b 20M -l 1400 -t 2 {option} --forceflush");
+        let line = format!("iperf3 -c {SERVER} -u -b 20M -l 1400 -t 1 {option} --forceflush");
         let text = traffic::iperf(&mut Side::Guest(guest), &line)?;
         ensure!(text.contains("receiver"), "{text}");
         let lost = text.lines().filter(|line| line.contains("receiver")).collect::<String>();

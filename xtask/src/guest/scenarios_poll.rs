@@ -53,7 +53,7 @@ fn flood(scene: &mut Scene<'_>) -> anyhow::Result<f64> {
 
 fn talk(scene: &mut Scene<'_>, mode: &str) -> anyhow::Result<()> {
     let ping_ms = flood(scene)?;
-    let [out, back] = rates(&mut scene.side(0), HERE, 2, "")?;
+    let [out, back] = rates(&mut scene.side(0), HERE, 1, "")?;
     let figures = format!("ping -f {ping_ms:.3} ms, out {out:.2} Gb/s, in {back:.2} Gb/s");
     scene.stage.note(&format!("--poll {mode}: {figures}"));
     Ok(())

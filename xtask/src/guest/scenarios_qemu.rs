@@ -4,12 +4,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
+use ringway_extent::Extent;
 use ringway_guests::{Side, Stage, iperf, net, qemu, traffic};
 
 use super::scene::{GUEST, HERE, MTU, Scene, TAP, format_name};
 use super::switches::Switches;
 
 const JUMBO: u32 = 9000;
+
+/// How often a guest reboots, and ringway is killed under it.
+const REBOOTS: Extent = Extent::new("RINGWAY_REBOOTS", 1, 20);
+const KILLS: Extent = Extent::new("RINGWAY_KILLS", 1, 20);
 
 /// Longest time until traffic resumes.
 const RESUME_LIMIT: Duration = Duration::from_secs(30);
@@ -48,7 +53,7 @@ pub fn reboot(stage: &Stage) -> anyhow::Result<()> {
     let mut scene = boot(stage, "", MTU)?;
     let _server = iperf::start_server(stage)?;
     check_short_traffic(&mut scene)?;
-    for round in 1..=2 {
+    for round in 1..=REBOOTS.announced() {
         stage.step(&format!("reboot {round}"));
         let guest = &mut scene.guests[0];
         let mark = guest.mark();
@@ -61,13 +66,13 @@ pub fn reboot(stage: &Stage) -> anyhow::Result<()> {
     scene.finish()
 }
 
-/// Ringway is killed under the guest and started again, twice; traffic resumes.
+/// Ringway is killed under the guest and started again; traffic resumes.
 pub fn reconnect(stage: &Stage) -> anyhow::Result<()> {
     net::create_tap(TAP)?;
     let mut scene = boot(stage, "", MTU)?;
     let _server = iperf::start_server(stage)?;
     check_short_traffic(&mut scene)?;
-    for round in 1..=2 {
+    for round in 1..=KILLS.announced() {
         stage.step(&format!("kill {round}"));
         scene.kill()?;
         let started = Instant::now();

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use ringway_extent::Extent;
 use ringway_guests::iperf::Report;
 use ringway_guests::{Console, Process, Ringway, Side, Stage, iperf, qemu, shell, silence};
 
-use super::scene::{GUEST, HERE, MTU, Scene, asked_for, format_name};
+use super::scene::{GUEST, HERE, MTU, Scene, format_name};
 
 /// How often the data plane is killed, and how often it is upgraded.
 const CRASHES: u32 = 5;
@@ -20,8 +21,8 @@ const UPGRADES: u32 = 3;
 /// 1,250 numbered packets a second each. A server serves one of them, at a port of its own.
 const TRAFFIC: [&str; 3] = ["-p 5201", "-p 5202 -R", "-p 5203 -u --bidir -b 2M -l 200"];
 
-/// Names how often all of that is done: 12 rounds are 60 crashes and 36 upgrades.
-const ROUNDS: &str = "RINGWAY_RESTART_ROUNDS";
+/// All of that is done so often: 12 rounds are 60 crashes and 36 upgrades.
+const ROUNDS: Extent = Extent::new("RINGWAY_RESTART_ROUNDS", 1, 12);
 
 const ROUND_LIMIT: Duration = Duration::from_secs(60);
 
@@ -41,15 +42,14 @@ const LOST_PER_UPGRADE_MAX: u32 = 1;
 /// Pings of the last half second that may still be on the way when ping ends.
 const LATE_MAX: u32 = 100;
 
-/// Names how much memory the guest touches, in MiB: 4096 needs as much, and half a minute.
-const MEMORY: &str = "RINGWAY_RESTART_MEMORY_MIB";
-const MEMORY_DEFAULT_MIB: u32 = 512;
+/// Memory that the guest touches, in MiB: 4096 needs as much, and half a minute.
+const MEMORY_MIB: Extent = Extent::new("RINGWAY_RESTART_MEMORY_MIB", 512, 4096);
 
 /// What the guest has beside that, in MiB.
-const REST_MIB: u32 = 512;
+const REST_MIB: u64 = 512;
 
 /// Written by one command, which has a time limit.
-const PART_MIB: u32 = 256;
+const PART_MIB: u64 = 256;
 
 /// A server says so at first, and when it has served a client.
 const LISTENING: &str = "Server listening";
@@ -86,18 +86,14 @@ impl Seen {
     }
 }
 
-pub(super) fn rounds() -> u32 {
-    asked_for(ROUNDS).unwrap_or(1)
-}
-
 pub fn limit() -> Duration {
-    ROUND_LIMIT * rounds()
+    ROUND_LIMIT * u32::try_from(ROUNDS.amount()).unwrap_or(u32::MAX)
 }
 
 /// What is done in each kind of traffic, and how often.
 pub(super) fn each() -> impl Iterator<Item = (What, u32)> {
     let each = [(What::Crash, CRASHES), (What::Upgrade, UPGRADES)];
-    (0..rounds()).flat_map(move |_| each)
+    (0..ROUNDS.announced()).flat_map(move |_| each)
 }
 
 pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
@@ -121,7 +117,7 @@ pub fn uml(stage: &Stage) -> anyhow::Result<()> {
 /// all of it before it tells of the death, and the next one must not wait for that. How long it
 /// took is told and not judged; a machine that does something else is slow.
 pub fn memory(stage: &Stage) -> anyhow::Result<()> {
-    let touched_mib = asked_for(MEMORY).unwrap_or(MEMORY_DEFAULT_MIB);
+    let touched_mib = MEMORY_MIB.announced();
     let memory = format!("{}M", touched_mib + REST_MIB);
     let machine = qemu::Machine { memory: &memory, ..qemu::Machine::default() };
     let mut scene = Scene::qemu(stage, &machine, "", MTU, &[])?;

@@ -204,8 +204,3 @@ pub fn rates(
     let mut tcp = |way| traffic::tcp(side, address, seconds, &format!("{options}{way}"));
     Ok([tcp("")?.gigabits(), tcp(" -R")?.gigabits()])
 }
-
-/// How much of something a variable of the environment asks for.
-pub fn asked_for(variable: &str) -> Option<u32> {
-    std::env::var(variable).ok()?.parse().ok()
-}

@@ -11,7 +11,7 @@ const PREFIX: &str = "ringway-";
 
 /// What each crate may use: of ours, where arrows point from later lines to earlier ones only, and
 /// of others. `None`: programs and test code may use what the workspace names.
-const CRATES: [(&str, &str, Option<&str>); 20] = [
+const CRATES: [(&str, &str, Option<&str>); 21] = [
     ("ringway-foreign", "", Some("")),
     ("ringway-virtq", "", Some("loom")),
     ("ringway-net", "virtq", Some("bitflags")),
@@ -28,6 +28,7 @@ const CRATES: [(&str, &str, Option<&str>); 20] = [
         Some("anyhow nix rustix serde serde_json strsim thiserror toml"),
     ),
     ("ringway-testkit", "virtq net driver device switch vhost-user host control", None),
+    ("ringway-extent", "", Some("")),
     // It starts programs, and links nothing of them but what is said on the control socket.
     ("ringway-guests", "control", None),
     ("ringway-bench", "virtq net driver device switch vhost-user host testkit guests", None),
@@ -40,7 +41,7 @@ const CRATES: [(&str, &str, Option<&str>); 20] = [
     ),
     ("ringway-services", "net", None),
     ("ringway-attach", "virtq net driver vhost-user services testkit", None),
-    ("xtask", "control guests", None),
+    ("xtask", "control extent guests", None),
 ];
 
 /// Violations in the output of `cargo metadata --no-deps`.
