@@ -15,6 +15,7 @@
 pub mod frame;
 pub mod keep;
 pub mod outbox;
+pub mod requests;
 pub mod restart;
 pub mod slots;
 pub mod succession;

@@ -129,7 +129,7 @@ pub struct Verdict {
 }
 
 /// The deaths so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Restarts {
     /// Not forgotten: as many as count.
     deaths: VecDeque<Instant>,

@@ -22,6 +22,8 @@ struct Process {
     has_said_ready: bool,
     is_going: bool,
     is_running: bool,
+    /// What it was given is not true any more.
+    is_stale: bool,
     is_to_stop: bool,
     has_stopped: bool,
     is_killed: bool,
@@ -148,7 +150,7 @@ impl World {
             Effect::Load { plane } => self.process(plane).is_loaded = true,
             Effect::Go { plane, is_alone, .. } => {
                 let process = self.process(plane);
-                assert!(process.has_said_ready && !process.is_going);
+                assert!(process.has_said_ready && !process.is_going && !process.is_stale);
                 process.is_going = true;
                 let others = self.processes.iter().filter(|(number, _)| **number != plane);
                 let is_left = |it: &Process| !it.has_stopped;
@@ -166,9 +168,13 @@ impl World {
             Effect::Serves { plane } => assert!(self.process(plane).is_running),
             Effect::Succeeds { plane, .. } => assert!(self.process(plane).is_running),
             Effect::SwapPrograms => self.is_other_program = !self.is_other_program,
-            Effect::Fails { by, .. } => by.into_iter().for_each(|by| self.answer(by)),
+            Effect::Fails { by, .. } => {
+                assert!(!self.is_other_program, "the old one goes on");
+                by.into_iter().for_each(|by| self.answer(by));
+            }
             Effect::Stays { by, .. } => {
-                self.is_checking = false;
+                // The new one has proved itself.
+                (self.is_checking, self.is_other_program) = (false, false);
                 self.answer(by);
             }
             Effect::Hold(is_held) => {
@@ -255,7 +261,12 @@ impl World {
             }
             Act::Renew => self.happens(Event::HandOver { by: None }),
             Act::Rest => self.happens(Event::AtRest),
-            Act::Overtake => self.happens(Event::Overtaken),
+            Act::Overtake => {
+                let next = self.succession.next();
+                let next = next.filter(|next| self.succession.stage(*next) == Some(Stage::Loading));
+                next.into_iter().for_each(|next| self.process(next).is_stale = true);
+                self.happens(Event::Overtaken);
+            }
             Act::Check(is_able) => {
                 self.is_checking = false;
                 let outcome = if is_able { Ok(()) } else { Err("no".to_owned()) };

@@ -52,7 +52,7 @@ impl Supervisor {
             }
             return self.happens(Event::Ended { plane: number, how, start_at: now });
         }
-        let (busy, in_hand) = (self.note_death(), self.take_back_frames());
+        let (busy, in_hand) = (self.note_death(), self.requests.take_back());
         let verdict = self.restarts.died(now, end, &busy, &in_hand);
         let start_at = verdict.start_at;
         let again = match start_at - now {

@@ -5,11 +5,10 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringway_foreign::UntrustedFd;
 use ringway_supervisor::outbox::Owed;
-use ringway_supervisor::restart::RequestId;
 use ringway_supervisor::slots::{Keep, Link, NotKept, SlotRange};
 use ringway_supervisor::wire::{Bytes, Flaw, Offence, SPEC_LEN_MAX, ToData};
 use ringway_switch::PortId;
@@ -24,9 +23,6 @@ use super::{Supervisor, Wake};
 /// Pieces of messages read before other ports get their turn.
 const PIECES_PER_TURN: usize = 64;
 
-/// Until a request whose file descriptors could not be sent is handed over again.
-const HAND_OVER_AGAIN: Duration = Duration::from_millis(20);
-
 /// The state that lasts as long as one connection.
 pub(super) struct FrontEnd {
     /// Never used again for another one.
@@ -37,10 +33,6 @@ pub(super) struct FrontEnd {
     /// The port's options when it came, for data planes.
     pub(super) spec: Bytes<SPEC_LEN_MAX>,
     pub(super) kept: Link<Arc<UntrustedFd>>,
-    /// The data plane has its request, or will have as soon as there is room for it.
-    in_hand: bool,
-    /// Its request could not be sent, and is handed over again then.
-    hand_over_at: Option<Instant>,
     /// The log says that its request waits.
     is_wait_logged: bool,
     /// Whether the poller has it.
@@ -59,8 +51,6 @@ impl FrontEnd {
             peer,
             spec,
             kept: Link::default(),
-            in_hand: false,
-            hand_over_at: None,
             is_wait_logged: false,
             is_watched: false,
         }
@@ -112,7 +102,7 @@ impl Supervisor {
                 Ok(false) => {}
                 Ok(true) => {
                     self.store_link(id);
-                    self.hand_over(id);
+                    self.note_request(id);
                 }
                 Err(why) => return self.end_link(id, &why),
             }
@@ -148,46 +138,41 @@ impl Supervisor {
         }
     }
 
-    /// Gives the data plane the request that is outstanding, if it can take it now.
-    fn hand_over(&mut self, id: PortId) {
-        let now = Instant::now();
-        let is_waiting = |link: &FrontEnd| {
-            let is_ready = !link.in_hand && link.hand_over_at.is_none();
-            is_ready && link.kept.framer.outstanding().is_some()
-        };
-        if !self.ports.get(&id).and_then(super::Port::link).is_some_and(is_waiting) {
-            return;
+    /// A request is whole, and waits to be handed over.
+    pub(super) fn note_request(&mut self, id: PortId) {
+        let Some(link) = self.ports.get(&id).and_then(super::Port::link) else { return };
+        if let Some((number, _)) = link.kept.framer.outstanding() {
+            self.requests.add(link.number, id.0, number);
         }
-        let knows = |plane: &Plane| !plane.without.contains(&id);
-        if !self.planes.current().is_some_and(knows) {
-            return;
-        }
+    }
+
+    /// Requests that no data plane has are given to the one that runs now, as far as it can take
+    /// them: in each turn, so that no event is forgotten behind which one could go.
+    pub(super) fn hand_over(&mut self, now: Instant) {
         let is_one_by_one = self.restarts.is_suspicious(now);
-        let is_any_in_hand = self.is_any_in_hand();
-        if !self.planes.is_running() || is_one_by_one && is_any_in_hand {
-            return;
+        let Some(plane) = self.planes.running() else { return };
+        let knows = |port| !plane.without.contains(&PortId(port));
+        for (_, port) in self.requests.hand_over(is_one_by_one, knows, now) {
+            self.send_request(PortId(port));
         }
-        let Some(link) = self.front_end(id) else { return };
+    }
+
+    fn send_request(&mut self, id: PortId) {
+        let Some(link) = self.ports.get(&id).and_then(super::Port::link) else { return };
         let Some((number, frame)) = link.kept.framer.outstanding() else { return };
-        let fds = frame.fds.clone();
-        let has_lost_fds = frame.has_lost_fds;
-        let (link_number, bytes) = (link.number, frame.bytes.clone());
-        let is_ours = fds.iter().any(|fd| self.is_own_socket(fd));
-        let flaw = match (has_lost_fds, is_ours) {
+        let is_ours = frame.fds.iter().any(|fd| self.is_own_socket(fd));
+        let flaw = match (frame.has_lost_fds, is_ours) {
             (true, _) => Some(Flaw::LostFds),
             (false, true) => Some(Flaw::OwnSocket),
             (false, false) => None,
         };
-        let bytes = Bytes::new(bytes).unwrap_or_default();
+        let bytes = Bytes::new(frame.bytes.clone()).unwrap_or_default();
         // Too many, or not all: none is used.
-        let fds = if flaw.is_some() { vec![] } else { fds };
-        let fds = fds.into_iter().map(Sent::FrontEnd).collect();
-        let message = ToData::Frame { link: link_number, number, flaw, bytes };
+        let fds = frame.fds.iter().filter(|_| flaw.is_none()).cloned();
+        let fds = fds.map(Sent::FrontEnd).collect();
+        let message = ToData::Frame { link: link.number, number, flaw, bytes };
         if let Some(plane) = self.planes.serving() {
             plane.tell(&message, fds);
-        }
-        if let Some(link) = self.front_end(id) {
-            link.in_hand = true;
         }
     }
 
@@ -198,59 +183,17 @@ impl Supervisor {
         vms.any(|vm| vm.is_reached_by(fd.as_fd()))
     }
 
-    /// Requests that no data plane has are given to the one that runs now, as far as it can take
-    /// them.
-    pub(super) fn hand_over_all(&mut self) {
-        for id in self.ids() {
-            self.hand_over(id);
-        }
-    }
-
-    /// The data plane is gone: requests that it had.
-    pub(super) fn take_back_frames(&mut self) -> Vec<RequestId> {
-        let mut in_hand = Vec::new();
-        for vm in self.ports.values_mut().filter_map(|port| port.vm.as_mut()) {
-            let Some(link) = &mut vm.link else { continue };
-            link.hand_over_at = None;
-            let number = link.kept.framer.outstanding().map(|(number, _)| number);
-            let number = number.filter(|_| std::mem::take(&mut link.in_hand));
-            in_hand.extend(number.map(|number| (link.number, number)));
-        }
-        in_hand
-    }
-
-    /// Requests whose file descriptors could not be sent wait, and are handed over again when their
-    /// time has come.
+    /// Requests whose file descriptors could not be sent wait for a moment.
     pub(super) fn take_back_unsent(&mut self, now: Instant) {
         let links = self.planes.serving().map(Plane::take_given_back).unwrap_or_default();
-        for id in links.into_iter().filter_map(|link| self.port_of(link)).collect::<Vec<_>>() {
+        for number in links {
+            self.requests.give_back(number, now);
+            let Some(id) = self.port_of(number) else { continue };
             let Some(link) = self.front_end(id) else { continue };
-            (link.in_hand, link.hand_over_at) = (false, Some(now + HAND_OVER_AGAIN));
             if !std::mem::replace(&mut link.is_wait_logged, true) {
                 self.complain(id, too_many_on_their_way());
             }
         }
-        let links = self.ports.values_mut().filter_map(|port| port.vm.as_mut()?.link.as_mut());
-        let due = links.filter_map(|link| link.hand_over_at.take_if(|at| *at <= now));
-        if due.count() > 0 {
-            self.hand_over_all();
-        }
-    }
-
-    /// When such a request is handed over again.
-    pub(super) fn next_handing_over(&self) -> Option<Instant> {
-        self.ports.values().filter_map(super::Port::link).filter_map(|link| link.hand_over_at).min()
-    }
-
-    /// Whether the data plane has a request, or did not get it yet because it could not be sent.
-    fn is_any_owed(&self) -> bool {
-        let mut links = self.ports.values().filter_map(super::Port::link);
-        links.any(|link| link.in_hand || link.hand_over_at.is_some())
-    }
-
-    /// Whether the data plane has a request.
-    fn is_any_in_hand(&self) -> bool {
-        self.ports.values().filter_map(super::Port::link).any(|link| link.in_hand)
     }
 
     /// The data plane has carried out a request.
@@ -266,11 +209,14 @@ impl Supervisor {
     ) -> Result<(), NotKept> {
         // It may have gone meanwhile.
         let Some(id) = self.port_of(number) else { return Ok(()) };
-        let Some(link) = self.front_end(id).filter(|link| link.in_hand) else {
+        if !self.requests.is_in_hand(number, request) {
             return Err(NotKept::NotOutstanding);
-        };
+        }
+        let Some(link) = self.front_end(id) else { return Ok(()) };
         let gone = link.kept.done(request, &drops, keep)?;
-        (link.in_hand, link.is_wait_logged) = (false, false);
+        self.requests.remove(number);
+        let Some(link) = self.front_end(id) else { return Ok(()) };
+        link.is_wait_logged = false;
         if let Some(plane) = self.planes.serving() {
             plane.is_answered(Owed::Frame(number));
         }
@@ -288,7 +234,6 @@ impl Supervisor {
         }
         self.waits_for_closing(id);
         self.watch_link(id);
-        self.hand_over_all();
         Ok(())
     }
 
@@ -331,6 +276,7 @@ impl Supervisor {
         let name = &port.spec.name;
         port.chatter.say(name, || tracing::info!(port = name, "front-end gone"));
         let number = link.number;
+        self.requests.remove(number);
         vm.last_link = Some(number);
         drop(link);
         if let Some(plane) = self.planes.serving() {
@@ -357,8 +303,6 @@ impl Supervisor {
         if let Some(vm) = self.vm(id) {
             vm.closing.is_plane_closing = is_closing;
         }
-        // Its last request may have been the one that others wait for.
-        self.hand_over_all();
     }
 
     /// A data plane stops reading requests, or all are read again.
@@ -372,15 +316,12 @@ impl Supervisor {
         let (poller, signals) = (&self.poller, self.reload_signals.as_fd());
         let add = || poller.add(signals, Wake::Reload.token());
         let _ = if is_holding { poller.remove(signals) } else { add() };
-        if !is_holding {
-            self.hand_over_all();
-        }
     }
 
     /// Nothing of the data plane is outstanding.
     pub(super) fn is_at_rest(&self) -> bool {
         let plane = self.planes.current();
         let owes = plane.is_none_or(|it| !it.orders.is_empty() || !it.asks.is_empty());
-        self.planes.is_running() && !owes && !self.is_any_owed()
+        self.planes.is_running() && !owes && !self.requests.is_any_owed()
     }
 }

@@ -64,6 +64,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ringway_foreign::DeferredDrop;
 use ringway_host::{EventFd, Events, Poller};
+use ringway_supervisor::requests::Requests;
 use ringway_supervisor::restart::Restarts;
 use ringway_supervisor::succession::Event;
 use ringway_switch::PortId;
@@ -146,6 +147,8 @@ pub struct Supervisor {
     /// The program that is to take this one's place is asked whether it can.
     check: Option<replace::Check>,
     fd_store: FdStore,
+    /// Those of front-ends.
+    requests: Requests,
     questions: BTreeMap<u32, Question>,
     reloading: Option<reloading::Reloading>,
     next_order: u32,
@@ -257,6 +260,7 @@ impl Supervisor {
             other_program: None,
             check: None,
             fd_store: FdStore::of_environment(vec![]),
+            requests: Requests::default(),
             questions: BTreeMap::new(),
             reloading: None,
             next_order: 0,

@@ -87,6 +87,18 @@ pub(super) enum Order {
     LinksDown,
 }
 
+impl Order {
+    /// The same for another data plane: who has asked is answered by the first one.
+    pub(super) fn unasked(mut self) -> Self {
+        if let Self::Open { asked, .. } | Self::Change { asked, .. } | Self::Remove { asked, .. } =
+            &mut self
+        {
+            *asked = Asked::default();
+        }
+        self
+    }
+}
+
 /// What came of one.
 pub(super) struct Finished {
     pub(super) is_told: bool,

@@ -28,17 +28,19 @@ impl Supervisor {
         plane.tell(&message(*number), fds);
     }
 
-    /// Gives an order to the running data plane; without one its successor gets all that there is.
-    /// `false`: there is none.
+    /// Gives an order to the running data plane, and to the one that is to follow it if that has
+    /// all that there is; without any the next one gets everything. `false`: there is none.
     pub(super) fn order_now(
         &mut self,
         order: Order,
-        message: impl FnOnce(u32) -> ToData,
+        message: impl Fn(u32) -> ToData,
         fds: Vec<Sent>,
     ) -> bool {
-        let Some(plane) = self.planes.loaded() else {
-            return false;
-        };
+        if let Some(next) = self.planes.loaded_next() {
+            let unasked = order.clone().unasked();
+            Self::order(next, &mut self.next_order, unasked, (&message, fds.clone()));
+        }
+        let Some(plane) = self.planes.loaded() else { return false };
         Self::order(plane, &mut self.next_order, order, (message, fds));
         true
     }

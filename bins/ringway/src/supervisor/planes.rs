@@ -12,7 +12,6 @@ use ringway_switch::PortId;
 use super::control_client::ClientId;
 use super::order::{Asked, Order};
 use super::plane::{Plane, Sent};
-use super::ports::Port;
 use super::record::{Fds, PlaneRecord};
 use super::{LOOK_EVERY, Supervisor, Wake};
 use crate::spec_text;
@@ -76,6 +75,11 @@ impl Planes {
     /// The one that serves, if it may be told of ports and front-ends.
     pub(super) fn loaded(&mut self) -> Option<&mut Plane> {
         if self.succession.is_loaded() { self.serving() } else { None }
+    }
+
+    /// The one that is to follow, if it has all that there is.
+    pub(super) fn loaded_next(&mut self) -> Option<&mut Plane> {
+        if self.succession.is_next_loaded() { self.next() } else { None }
     }
 
     /// The one that serves, if it carries packets.
@@ -270,6 +274,7 @@ impl Supervisor {
         if self.planes.succession.waits_for_rest() && self.is_at_rest() {
             self.happens(Event::AtRest);
         }
+        self.hand_over(now);
         self.drop_links_that_waited(now);
     }
 
@@ -279,7 +284,7 @@ impl Supervisor {
         let is_owed = self.planes.succession.is_changing()
             || !self.questions.is_empty()
             || self.reloading.is_some()
-            || self.ports.values().any(Port::is_owed)
+            || !self.requests.is_empty()
             || self.planes.current().is_none_or(|plane| !plane.orders.is_empty());
         let look = is_owed.then(|| now + LOOK_EVERY);
         let numbers = [self.planes.succession.serving(), self.planes.succession.next()];
@@ -291,7 +296,7 @@ impl Supervisor {
             .chain(look)
             .chain(at)
             .chain(self.planes.succession.wake_at())
-            .chain(self.next_handing_over())
+            .chain(self.requests.wake_at())
             .chain(self.next_serving_held_ports(now))
             .min()
     }

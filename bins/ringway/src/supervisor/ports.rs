@@ -109,11 +109,6 @@ impl Port {
         !self.is_served
     }
 
-    /// Its front-end waits for the data plane.
-    pub(super) fn is_owed(&self) -> bool {
-        self.link().is_some_and(|link| link.kept.framer.outstanding().is_some())
-    }
-
     /// What of it does not stay as it is, if anything.
     pub(super) fn is_changing(&self) -> Option<&'static str> {
         if self.is_leaving() || self.asked.is_some() || self.tap.is_reopening() {
@@ -231,7 +226,7 @@ impl Supervisor {
         let Some(port) = self.ports.get(&id) else { return };
         let (fds, spec) = (port.sent(), &port.spec);
         let Ok(spec) = spec_text::port(spec, port.tap.name(), &self.identity) else { return };
-        let message = |order| ToData::Port { order, port: id.0, spec };
+        let message = |order| ToData::Port { order, port: id.0, spec: spec.clone() };
         let order = Order::Open { port: id, asked: asked.clone() };
         if !self.order_now(order, message, fds)
             && let Some(port) = self.ports.get_mut(&id)
@@ -361,7 +356,7 @@ impl Supervisor {
             warn!(port = name, "for the next guest that connects: {late}");
             asked.warns([format!("port {name}: for the next guest that connects: {late}")]);
         }
-        let message = |order| ToData::Change { order, port: id.0, spec: told };
+        let message = |order| ToData::Change { order, port: id.0, spec: told.clone() };
         if self.ports.get(&id).is_some_and(|port| port.spec.is_link_up) {
             self.release(id);
         }

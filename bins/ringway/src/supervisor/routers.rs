@@ -199,7 +199,7 @@ impl Supervisor {
     fn tell_router(&mut self, id: PortId) {
         let Some(port) = self.ports.get(&id) else { return };
         let Ok(spec) = spec_text::port(&port.spec, None, &self.identity) else { return };
-        let message = |order| ToData::Change { order, port: id.0, spec };
+        let message = |order| ToData::Change { order, port: id.0, spec: spec.clone() };
         let before = Box::new(port.spec.clone());
         let (from_file, asked) = (port.from_file.clone().map(Box::new), Asked::default());
         let order = Order::Change { port: id, before, from_file, asked };

@@ -38,7 +38,7 @@ impl Supervisor {
             }
             Effect::Kill { plane, is_condemned } => self.kill_plane(plane, is_condemned),
             Effect::NoteDeath { plane } => {
-                let suspects = (self.note_death(), self.take_back_frames());
+                let suspects = (self.note_death(), self.requests.take_back());
                 if let Some(plane) = self.planes.get(plane) {
                     plane.suspects = Some(suspects);
                 }
@@ -113,7 +113,6 @@ impl Supervisor {
             let ms = since.elapsed().as_millis();
             info!("a new data plane serves, {ms} ms after the end of the last one");
         }
-        self.hand_over_all();
         self.ask_again();
     }
 

@@ -194,12 +194,13 @@ impl Supervisor {
         let connection = Connection::new(socket)?.closed_by(&closer).without_waiting();
         let peer = Peer::of(&connection, &mut self.user_names);
         let spec = Bytes::new(record.spec.clone().into_bytes()).context("a long port")?;
-        let number = record.number;
+        let (id, number) = (PortId(record.port), record.number);
         let kept = record.kept(|at| Ok(Arc::new(closer.keep(fds.take(at)?))))?;
         let mut link = FrontEnd::new(number, (connection, peer), spec);
         link.kept = kept;
         vm.link = Some(link);
         self.next_link = self.next_link.max(number);
+        self.note_request(id);
         Ok(())
     }
 

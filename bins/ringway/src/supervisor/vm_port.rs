@@ -360,7 +360,8 @@ impl Supervisor {
         let number = self.next_link;
         vm.link = Some(FrontEnd::new(number, (connection, peer), spec.clone()));
         if !self.holds_back(id) {
-            let message = |order| ToData::Link { order, port: id.0, link: number, spec };
+            let message =
+                |order| ToData::Link { order, port: id.0, link: number, spec: spec.clone() };
             self.order_now(Order::Link { port: id }, message, vec![]);
         }
         self.watch_link(id);

@@ -210,6 +210,13 @@ impl<C: Copy> Succession<C> {
         self.serving_stage().is_some_and(is_it)
     }
 
+    /// The one that is to follow has all that there is, and is to be told of what changes.
+    #[must_use]
+    pub fn is_next_loaded(&self) -> bool {
+        let has_all = |it: &Handover<C>| !matches!(it.step, Step::Start | Step::Rest);
+        matches!(&self.state, State::Handover(it) if has_all(it))
+    }
+
     /// There is none beside the one that serves, or is about to.
     #[must_use]
     pub fn others_are_gone(&self) -> bool {

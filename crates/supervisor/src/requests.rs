@@ -1,0 +1,132 @@
+//! Requests of front-ends: which of them wait, and which one of each the data plane has.
+//!
+//! One request of each front-end is whole at a time. It is handed over when a data plane runs that
+//! knows the front-end's port, comes back when that data plane ends before it is done, and waits
+//! for a moment where the kernel refused its file descriptors. While a fault is looked for they are
+//! handed over one by one.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::restart::RequestId;
+
+/// Until a request whose file descriptors could not be sent is handed over again.
+pub const HAND_OVER_AGAIN: Duration = Duration::from_millis(20);
+
+/// All requests that are whole and not done, by the number of their front-end.
+#[derive(Debug, Clone, Default)]
+pub struct Requests {
+    open: BTreeMap<u32, Request>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    port: u16,
+    number: u32,
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Waits,
+    /// It could not be sent, and waits until then.
+    WaitsUntil(Instant),
+    /// The data plane has it, or will have as soon as there is room for it.
+    InHand,
+}
+
+impl Requests {
+    /// A request of that front-end, at that port, is whole.
+    pub fn add(&mut self, link: u32, port: u16, number: u32) {
+        self.open.insert(link, Request { port, number, place: Place::Waits });
+    }
+
+    /// Its request is done, or it has gone.
+    pub fn remove(&mut self, link: u32) {
+        self.open.remove(&link);
+    }
+
+    /// Whether the data plane has this request of that front-end, and may say that it is done.
+    #[must_use]
+    pub fn is_in_hand(&self, link: u32, number: u32) -> bool {
+        let is_it = |it: &Request| it.place == Place::InHand && it.number == number;
+        self.open.get(&link).is_some_and(is_it)
+    }
+
+    /// It could not be sent.
+    pub fn give_back(&mut self, link: u32, now: Instant) {
+        if let Some(it) = self.open.get_mut(&link).filter(|it| it.place == Place::InHand) {
+            it.place = Place::WaitsUntil(now + HAND_OVER_AGAIN);
+        }
+    }
+
+    /// The data plane has ended: all wait for the next one. Those that it had.
+    pub fn take_back(&mut self) -> Vec<RequestId> {
+        let mut in_hand = Vec::new();
+        for (&link, it) in &mut self.open {
+            if it.place == Place::InHand {
+                in_hand.push((link, it.number));
+            }
+            it.place = Place::Waits;
+        }
+        in_hand
+    }
+
+    /// The front-ends, with their ports, whose requests are handed over now: the data plane has
+    /// them from now on. It knows some ports; `is_one_by_one`: it takes one, and no other before
+    /// that is done.
+    #[must_use]
+    pub fn hand_over(
+        &mut self,
+        is_one_by_one: bool,
+        knows: impl Fn(u16) -> bool,
+        now: Instant,
+    ) -> Vec<(u32, u16)> {
+        let mut taken = Vec::new();
+        let mut has_one = self.is_any_in_hand();
+        for (&link, it) in &mut self.open {
+            if is_one_by_one && has_one {
+                break;
+            }
+            let is_ready = match it.place {
+                Place::Waits => true,
+                Place::WaitsUntil(at) => at <= now,
+                Place::InHand => false,
+            };
+            if is_ready && knows(it.port) {
+                it.place = Place::InHand;
+                has_one = true;
+                taken.push((link, it.port));
+            }
+        }
+        taken
+    }
+
+    /// When one that could not be sent is handed over again.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Instant> {
+        let at = |it: &Request| match it.place {
+            Place::WaitsUntil(at) => Some(at),
+            Place::Waits | Place::InHand => None,
+        };
+        self.open.values().filter_map(at).min()
+    }
+
+    /// Whether the data plane has a request, or did not get it yet because it could not be sent.
+    #[must_use]
+    pub fn is_any_owed(&self) -> bool {
+        self.open.values().any(|it| it.place != Place::Waits)
+    }
+
+    /// Whether the data plane has a request.
+    #[must_use]
+    pub fn is_any_in_hand(&self) -> bool {
+        self.open.values().any(|it| it.place == Place::InHand)
+    }
+
+    /// Whether no front-end waits for an answer.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+}
