@@ -1,8 +1,11 @@
 //! A guest that boots after a data plane, or all of ringway, has ended gets no address that is in
-//! use, and the guest that was there goes on.
+//! use, and the guest that was there goes on. Ringway knows of leases from before its own start, as
+//! it has a directory for them.
 //!
 //! Limits: the one that was there is QEMU's, because User Mode Linux never connects again.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,20 +17,29 @@ use super::scene::port;
 
 const ENDS: Extent = Extent::new("RINGWAY_BOOTED_ENDS", 3, 21);
 
+/// New guests behind one port: a router has eight leases for each.
+const GUESTS_PER_PORT: u64 = 7;
+
 /// Until the supervisor knows of the last lease.
 const KNOWN_AFTER: Duration = Duration::from_millis(500);
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const RESUME_LIMIT: Duration = Duration::from_secs(20);
 
+/// Ringway as a service manager starts it.
+const SERVICE: &str = "#!/bin/sh\nSTATE_DIRECTORY=$(dirname $0)/state exec BINARY \"$@\"\n";
+
 pub fn ends(stage: &Stage) -> anyhow::Result<()> {
-    let names = ["vm0", "vm1"].map(|name| port(stage, name, ""));
-    let ports = [&names[..], &["net=nat:".to_string()]].concat();
+    let stage = &as_service(stage)?;
+    let rounds = ENDS.announced();
+    let names = (0..=rounds.div_ceil(GUESTS_PER_PORT)).map(|number| format!("vm{number}"));
+    let mut ports: Vec<String> = names.map(|name| port(stage, &name, "")).collect();
+    ports.push("net=nat:".to_string());
     let mut ringway = Ringway::start(stage, &ports)?;
     stage.step("the first guest");
     let mut first = qemu::boot(stage, &stage.socket("vm0"), &qemu::Machine::default())?;
     let its_address = address(&mut first)?;
-    for round in 0..ENDS.announced() {
+    for round in 0..rounds {
         thread::sleep(KNOWN_AFTER);
         ringway = end(stage, ringway, &ports, round)?;
         let mut next = boot(stage, round)?;
@@ -38,6 +50,16 @@ pub fn ends(stage: &Stage) -> anyhow::Result<()> {
         answers(&mut next, &its_address).context("the first guest, to the next one")?;
     }
     ringway.finish()
+}
+
+/// The same stage, whose ringway has a directory for what outlives it.
+fn as_service(stage: &Stage) -> anyhow::Result<Stage> {
+    let mut programs = stage.programs.clone();
+    let text = SERVICE.replace("BINARY", &programs.ringway.display().to_string());
+    programs.ringway = stage.file("ringway");
+    fs::write(&programs.ringway, text)?;
+    fs::set_permissions(&programs.ringway, Permissions::from_mode(0o755))?;
+    Ok(Stage::new(programs, stage.logs.clone(), &stage.directory))
 }
 
 /// Kills the data plane, replaces it, or starts all of ringway anew, in turns.
@@ -55,7 +77,8 @@ fn end(stage: &Stage, ringway: Ringway, ports: &[String], round: u64) -> anyhow:
 
 /// A guest that was never here before.
 fn boot(stage: &Stage, round: u64) -> anyhow::Result<Console> {
-    let mut guest = uml::start(stage, &format!("vm1-{round}"), &stage.socket("vm1"))?;
+    let port = format!("vm{}", 1 + round / GUESTS_PER_PORT);
+    let mut guest = uml::start(stage, &format!("{port}-{round}"), &stage.socket(&port))?;
     guest.wait_ready(0, BOOT_LIMIT)?;
     let mac = format!("ip link set eth0 address 52:54:00:93:00:{:02x}", round % 256);
     Side::Guest(&mut guest).must(&mac)?;
