@@ -128,7 +128,7 @@ impl World {
             }
             Act::Leave(link) => self.leave(link),
             Act::Do(link) => {
-                let number = self.links[&link].expect("nobody is answered twice");
+                let number = self.links[&link].expect("no front-end is answered twice");
                 assert!(self.sent.remove(&(link, number)) && self.is_serving());
                 assert!(self.requests.is_in_hand(link, number));
                 self.requests.remove(link);

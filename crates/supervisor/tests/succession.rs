@@ -188,7 +188,7 @@ impl World {
     }
 
     fn answer(&mut self, client: u32) {
-        assert!(self.waiting.remove(&client), "nobody is answered twice");
+        assert!(self.waiting.remove(&client), "no client is answered twice");
     }
 
     fn process(&mut self, number: PlaneNumber) -> &mut Process {

@@ -1,4 +1,4 @@
-//! What has happened to data planes goes to the value that decides; what is to be done is done here.
+//! Events of data planes go to the value that decides; its effects are carried out here.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

@@ -16,9 +16,9 @@
 //!
 //! To read a packet in memory that was never touched makes pages in the guest's file, which the
 //! kernel counts against the limit of ringway's group, for all guests. So after [`FIRST_TOUCHES`]
-//! page faults a worker watches for [`GLANCE_NS`] and [`GLANCE_VISITS`], and asks of each packet whether its pages are
-//! there, for as long as some are not: the worker stops using the memory of a guest of which
-//! [`UNTOUCHED_MAX`] were not. Buffers for packets to the guest may be untouched.
+//! page faults a worker watches for [`GLANCE_NS`] and [`GLANCE_VISITS`], and asks of each packet
+//! whether its pages are there, for as long as some are not: the worker stops using the memory of a
+//! guest of which [`UNTOUCHED_MAX`] were not. Buffers for packets to the guest may be untouched.
 //!
 //! Limits: under valgrind slow visits are ignored. The visit that makes a worker watch, and the
 //! fault that is the last one, take as long as they take. While a worker watches, a packet costs

@@ -1,9 +1,9 @@
 //! Which data plane serves, and which one follows it: started, loaded, told to go, replaced by
 //! another one, killed.
 //!
-//! How: whoever has the processes says what happened ([`Succession::on`]) and carries out the
-//! [`Effect`]s in their order; [`Succession::wake_at`] says when to come back. One data plane has
-//! the rings at a time: the next one goes when the one before has said where it stands, or was
+//! How: the program that has the processes says what happened ([`Succession::on`]) and carries out
+//! the [`Effect`]s in their order; [`Succession::wake_at`] says when to come back. One data plane
+//! has the rings at a time: the next one goes when the one before has said where it stands, or was
 //! killed.
 //!
 //! Limits: it does not know how often a data plane may die ([`restart`](crate::restart)), nor
