@@ -46,6 +46,7 @@ mod system_calls;
 mod take_over;
 mod tap_port;
 mod telling;
+mod timers;
 mod told;
 mod upgrade;
 mod vm_port;
@@ -306,17 +307,8 @@ impl Supervisor {
                 info!("stopping: ringway stop");
                 return Ok(Ending::Stop);
             }
-            self.release_due_ports();
-            self.connect_due_ports();
-            self.listen_again();
-            self.refuse_due_newcomers();
-            self.reopen_due_taps();
-            self.look_around();
-            self.tidy_bridges();
+            self.run_due();
             self.tell_bridges();
-            self.finish_leaving_ports();
-            self.drop_slow_control_clients();
-            self.give_up_questions();
             self.answer_reload();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
@@ -339,22 +331,7 @@ impl Supervisor {
         self.fd_store.give_sign_of_life();
         self.store();
         self.keep_added();
-        let deadlines = [
-            self.restarts.next_release(),
-            self.next_try(),
-            self.next_leaving(),
-            self.next_reopening(),
-            self.next_look_around(),
-            self.departed.due(),
-            self.neighbours.due(),
-            self.control.next_deadline(),
-            self.next_listening(),
-            self.next_refusal(),
-            self.next_slow_closing(),
-            self.next_look_at_planes(),
-            self.fd_store.next_sign_of_life(),
-        ];
-        let soonest = deadlines.into_iter().flatten().min();
+        let soonest = self.next_due();
         let until = soonest.map(|at| at.saturating_duration_since(Instant::now()));
         let timeout = until.into_iter().chain(at_most).min();
         self.poller.wait(events, timeout)?;

@@ -282,7 +282,6 @@ impl Supervisor {
     pub(super) fn next_look_at_planes(&self) -> Option<Instant> {
         let now = Instant::now();
         let is_owed = self.planes.succession.is_changing()
-            || !self.questions.is_empty()
             || self.reloading.is_some()
             || !self.requests.is_empty()
             || self.planes.current().is_none_or(|plane| !plane.orders.is_empty());

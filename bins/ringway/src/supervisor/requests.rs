@@ -177,10 +177,15 @@ impl Supervisor {
         self.answer_client(client, &reply);
     }
 
+    /// When the next client is told that no data plane answers.
+    pub(super) fn next_giving_up(&self) -> Option<Instant> {
+        self.questions.values().map(|question| question.since + PATIENCE).min()
+    }
+
     /// Clients whose questions no data plane answers are told so.
     pub(super) fn give_up_questions(&mut self) {
         let now = Instant::now();
-        let late = self.questions.extract_if(.., |_, question| question.since + PATIENCE < now);
+        let late = self.questions.extract_if(.., |_, question| question.since + PATIENCE <= now);
         let why = "the data plane does not answer: it is being started anew";
         for (_, question) in late.collect::<Vec<_>>() {
             self.answer_client(question.client, &refusal(&[why.to_owned()]));
