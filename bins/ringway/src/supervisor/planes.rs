@@ -275,6 +275,7 @@ impl Supervisor {
             self.happens(Event::AtRest);
         }
         self.hand_over(now);
+        self.ask_open_questions();
         self.drop_links_that_waited(now);
     }
 

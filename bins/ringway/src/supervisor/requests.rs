@@ -132,11 +132,10 @@ impl Supervisor {
         self.next_ask = self.next_ask.wrapping_add(1);
         let question = Question { client, about, since: Instant::now() };
         self.questions.insert(self.next_ask, question);
-        self.ask_again();
     }
 
-    /// Asks the data plane what it was not asked yet.
-    pub(super) fn ask_again(&mut self) {
+    /// Asks the data plane what it was not asked yet: in each turn, as requests are handed over.
+    pub(super) fn ask_open_questions(&mut self) {
         let Some(plane) = self.planes.running() else { return };
         for (&ask, question) in &self.questions {
             if let Entry::Vacant(place) = plane.asks.entry(ask) {

@@ -113,7 +113,6 @@ impl Supervisor {
             let ms = since.elapsed().as_millis();
             info!("a new data plane serves, {ms} ms after the end of the last one");
         }
-        self.ask_again();
     }
 
     fn next_serves(&mut self, by: Option<ClientId>, stall: Duration) {
@@ -123,6 +122,5 @@ impl Supervisor {
             info!("another data plane serves from now on: packets waited {stall:.1?}");
         }
         self.answer_routers(None);
-        self.ask_again();
     }
 }
