@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// What is told by a ringway that answers with this line.
+    /// The failure that the runtime is told when ringway answers with this line.
     fn told(answer: &'static str) -> String {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("c.sock");

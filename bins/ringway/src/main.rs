@@ -74,7 +74,7 @@ use sandbox::Sandbox;
 /// How long the end of the daemon waits for lines that nothing reads.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// What `ringway demo` prints.
+/// The text of `ringway demo`.
 const DEMO: &str = "\
 The demonstration is in ringway's source tree: two Linux guests talk through it, without root and
 without KVM, in under a minute. Run there:

@@ -64,9 +64,9 @@ router bgp 65000
   neighbor hosts route-reflector-client
 ";
 
-/// What `ringway attach-host frr --json` prints, as far as it is used here.
+/// The part of the output of `ringway attach-host frr --json` that is used here.
 #[derive(Debug, Deserialize)]
-struct Plan {
+struct HostSetup {
     commands: Vec<String>,
     bgpd: String,
     ports: Vec<String>,
@@ -104,7 +104,7 @@ impl Host {
         let host = format!("h{}", at + 1);
         let network = Network::create(stage, &host)?;
         connect(&network, at)?;
-        let Plan { commands, bgpd, mut ports } = plan(stage, at)?;
+        let HostSetup { commands, bgpd, mut ports } = setup(stage, at)?;
         network.run(&format!("set -e\n{}", commands.join("\n")))?;
         let frr = Frr::start(stage, Some(&network), &host, &bgpd)?;
         for guest @ (_, name, ..) in guests.iter().filter(|guest| guest.0 == at) {
@@ -156,7 +156,7 @@ pub fn options((_, name, vlan, last, ip): &Guest) -> String {
 }
 
 /// What `ringway attach-host` prints for a host.
-fn plan(stage: &Stage, at: usize) -> anyhow::Result<Plan> {
+fn setup(stage: &Stage, at: usize) -> anyhow::Result<HostSetup> {
     let mut command = shell::command(&[&stage.programs.ringway]);
     command.args(["attach-host", "frr", "--address", HOSTS[at], "--peer", REFLECTOR]);
     let via = format!("10.0.{}.254", at + 1);

@@ -27,7 +27,7 @@ pub struct Ringway {
     sockets: Vec<PathBuf>,
 }
 
-/// What `ringway attach --json` prints, as far as it is used here.
+/// The part of the output of `ringway attach --json` that is used here.
 #[derive(Debug, Deserialize)]
 struct Attachment {
     arguments: Vec<String>,

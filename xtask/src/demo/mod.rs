@@ -24,7 +24,7 @@ use ringway_guests::{Console, Ringway, Side, Stage, shell, traffic, uml};
 
 use crate::paths::Paths;
 use crate::{check, guest, setup};
-use report::{Measured, Report, RoundTrip};
+use report::{DemoFigures, DemoReport, RoundTrip};
 
 /// Longest time from the first process to the table.
 const LIMIT: Duration = Duration::from_secs(55);
@@ -108,20 +108,20 @@ pub fn perform(paths: &Paths, performance: &Performance) -> ExitCode {
     }
 }
 
-fn try_perform(paths: &Paths, directory: &Path) -> anyhow::Result<Report> {
+fn try_perform(paths: &Paths, directory: &Path) -> anyhow::Result<DemoReport> {
     let started = Instant::now();
     let stage = stage(paths, directory)?;
     let step = |text: &str| eprintln!("[{:4.1} s] {text}", started.elapsed().as_secs_f64());
     step("starting ringway");
     let ports = GUESTS.map(|(name, _)| format!("{name}=vm:{}", stage.socket(name).display()));
     let ringway = Ringway::start(&stage, &ports)?;
-    let measured = measure(&stage, &ringway, step)?;
+    let figures = measure(&stage, &ringway, step)?;
     ringway.finish()?;
-    Ok(Report { elapsed: started.elapsed(), program: paths.ringway(), measured })
+    Ok(DemoReport { elapsed: started.elapsed(), program: paths.ringway(), figures })
 }
 
 /// Boots both guests and lets them measure.
-fn measure(stage: &Stage, ringway: &Ringway, step: impl Fn(&str)) -> anyhow::Result<Measured> {
+fn measure(stage: &Stage, ringway: &Ringway, step: impl Fn(&str)) -> anyhow::Result<DemoFigures> {
     step("booting two Linux guests");
     let [mut a, mut b] = boot(stage)?;
     let version = uml::must(&mut a, "uname -r")?;
@@ -135,7 +135,7 @@ fn measure(stage: &Stage, ringway: &Ringway, step: impl Fn(&str)) -> anyhow::Res
     step("measuring throughput from a to b");
     let a_to_b = traffic::tcp(&mut b, to_a, SECONDS, "-R")?.bits_per_second;
     step("asking ringway what it did");
-    Ok(Measured {
+    Ok(DemoFigures {
         guests: format!("Linux {} (User Mode Linux)", version.trim()),
         bits_per_second: [a_to_b, b_to_a],
         round_trip,

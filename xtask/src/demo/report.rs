@@ -15,8 +15,8 @@ use serde_json::json;
 const NEXT: &str = include_str!("next.txt");
 
 #[derive(Debug)]
-pub struct Report {
-    pub measured: Measured,
+pub struct DemoReport {
+    pub figures: DemoFigures,
     pub elapsed: Duration,
     /// Where ringway is.
     pub program: PathBuf,
@@ -24,7 +24,7 @@ pub struct Report {
 
 /// The figures of the guests and of ringway.
 #[derive(Debug)]
-pub struct Measured {
+pub struct DemoFigures {
     /// The guests' system, with its version.
     pub guests: String,
     /// TCP payload from a to b, and from b to a.
@@ -54,11 +54,11 @@ impl RoundTrip {
     }
 }
 
-impl Report {
+impl DemoReport {
     /// One line of JSON.
     pub fn json(&self) -> String {
-        let Measured { guests, bits_per_second: [a_to_b, b_to_a], round_trip, ports } =
-            &self.measured;
+        let DemoFigures { guests, bits_per_second: [a_to_b, b_to_a], round_trip, ports } =
+            &self.figures;
         let RoundTrip { sent, received, times_ms: [min_ms, mean_ms, max_ms] } = round_trip;
         let [ringway, qemu] = self.next();
         let report = json!({
@@ -78,7 +78,7 @@ impl Report {
 
     /// A table, and what to do next.
     pub fn text(&self) -> String {
-        let Measured { guests, round_trip, .. } = &self.measured;
+        let DemoFigures { guests, round_trip, .. } = &self.figures;
         let RoundTrip { sent, received, times_ms: [shortest, mean, longest] } = round_trip;
         let [ringway, qemu] = self.next();
         let mut text = format!("Two guests, {guests}, through ringway:\n{}\n", self.table());
@@ -99,7 +99,7 @@ impl Report {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
         table.set_header(["guest", "negotiated", "sends TCP", "packets sent", "dropped"]);
-        for (port, rate) in self.measured.ports.iter().zip(self.measured.bits_per_second) {
+        for (port, rate) in self.figures.ports.iter().zip(self.figures.bits_per_second) {
             let sent = &port.from_guest;
             let drops = units::total(port.to_guest.drops.values().chain(sent.drops.values()));
             table.add_row([
@@ -126,17 +126,17 @@ mod tests {
     use ringway_control::protocol::examples::example;
     use serde_json::Value;
 
-    fn report() -> Report {
+    fn report() -> DemoReport {
         let port = example().ports.remove(0);
         let other = PortStats { name: "other".to_string(), ..port.clone() };
-        let measured = Measured {
+        let figures = DemoFigures {
             guests: "Linux 6.1".to_string(),
             bits_per_second: [9.7e9, 2.5e9],
             round_trip: RoundTrip { sent: 200, received: 199, times_ms: [0.05, 0.1, 0.5] },
             ports: vec![port, other],
         };
         let elapsed = Duration::from_millis(12_300);
-        Report { measured, elapsed, program: "/opt/ringway".into() }
+        DemoReport { figures, elapsed, program: "/opt/ringway".into() }
     }
 
     #[test]

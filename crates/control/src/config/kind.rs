@@ -16,9 +16,9 @@ pub const SEPARATOR: char = '+';
 pub struct OptionText<'a> {
     /// Where it is written down.
     pub origin: &'a Origin,
-    /// Of which option.
+    /// The key of the option.
     pub key: &'a str,
-    /// What holds without it.
+    /// The value that holds without it, for people.
     pub default: &'a str,
     /// `None`: the default.
     pub text: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! What is said about a router (`nat:`), and how it is read and written.
+//! The configuration of a router (`nat:`), and how its options are read and written.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the switch allows a port: each option sets a part of it, and all together become one
+//! The rules of the switch for a port: each option sets a part, and all parts together become one
 //! [`PortPolicy`].
 
 use std::net::IpAddr;

@@ -28,7 +28,7 @@ pub enum NoReply {
     /// The operating system says so: no process listens there, or it does not answer in time.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// What came is not an answer.
+    /// The line that came is not an answer.
     #[error("not an answer: {0}")]
     NotAnAnswer(String),
     /// It refused.
