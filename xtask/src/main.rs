@@ -78,7 +78,11 @@ enum Command {
     /// Format the tree
     Fmt,
     /// Check the rules of the tree
-    Tidy,
+    Tidy {
+        /// Print how large its parts are instead
+        #[arg(long)]
+        numbers: bool,
+    },
     /// Carry out the demonstration (internal)
     #[command(hide = true)]
     DemoPerformance(demo::Performance),
@@ -107,7 +111,8 @@ fn main() -> ExitCode {
         Command::Unikernel(options) => unikernel::command(&paths, &options),
         Command::Bench { options } => bench::command(&paths, &options),
         Command::Fmt => check::format(&paths),
-        Command::Tidy => tidy::command(&paths),
+        Command::Tidy { numbers: false } => tidy::command(&paths),
+        Command::Tidy { numbers: true } => tidy::numbers(&paths),
         Command::GuestOne { name, directory } => return guest::run_here(&paths, &name, &directory),
     };
     match result {

@@ -11,6 +11,7 @@
 mod circles;
 mod graph;
 mod links;
+mod numbers;
 mod packet_path;
 mod rules;
 mod sizes;
@@ -20,7 +21,7 @@ mod words;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use crate::paths::Paths;
 use source::Source;
@@ -31,18 +32,15 @@ const FOLDERS: [&str; 6] = ["crates", "bins", "xtask", "fuzz", "docs", "examples
 /// Deepest folder that is looked into: a loop of symbolic links ends here.
 const DEPTH_MAX: usize = 12;
 
+/// Prints figures of the tree, and judges none.
+pub fn numbers(paths: &Paths) -> anyhow::Result<()> {
+    let (_, sources) = read(paths)?;
+    numbers::lines(&sources).iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
+
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
-    let mut texts = Vec::new();
-    for path in files(&paths.root) {
-        let name = relative(&paths.root, &path);
-        texts.push((fs::read_to_string(&path).with_context(|| name.clone())?, name));
-    }
-    let is_rust =
-        |(text, name): &(String, String)| name.ends_with(".rs").then(|| Source::new(name, text));
-    let sources: Vec<Source> = texts.iter().filter_map(is_rust).collect();
-    if sources.is_empty() {
-        bail!("{}: no source files", paths.root.display());
-    }
+    let (texts, sources) = read(paths)?;
     let mut complaints = Vec::new();
     for (text, name) in &texts {
         complaints.extend(rules::any_file(name, text));
@@ -56,6 +54,22 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
     complaints.extend(crates(paths)?);
     complaints.extend(packet_path::complaints(&paths.root));
     conclude(&complaints, sources.len())
+}
+
+/// A file, and its name.
+type Text = (String, String);
+
+/// All files, with their names, and those of Rust taken apart.
+fn read(paths: &Paths) -> anyhow::Result<(Vec<Text>, Vec<Source>)> {
+    let mut texts = Vec::new();
+    for path in files(&paths.root) {
+        let name = relative(&paths.root, &path);
+        texts.push((fs::read_to_string(&path).with_context(|| name.clone())?, name));
+    }
+    let rust = |(text, name): &Text| name.ends_with(".rs").then(|| Source::new(name, text));
+    let sources: Vec<Source> = texts.iter().filter_map(rust).collect();
+    ensure!(!sources.is_empty(), "{}: no source files", paths.root.display());
+    Ok((texts, sources))
 }
 
 /// Words that are banned from comments, messages and documents.
