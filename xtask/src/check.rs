@@ -1,6 +1,6 @@
 //! `./x check`: what has to hold before every commit; and the builds that other commands need.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::ensure;
@@ -11,7 +11,7 @@ use crate::paths::Paths;
 use crate::{cargo_tests, lanes, tidy, unikernel};
 
 /// The target of programs without shared libraries.
-pub const TARGET: &str = "x86_64-unknown-linux-gnu";
+const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 pub fn command(paths: &Paths) -> anyhow::Result<()> {
     let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -39,13 +39,18 @@ pub fn build_ringway(paths: &Paths) -> anyhow::Result<()> {
     shell::run(paths.cargo("build").args(["--release", "-p", "ringway", "-p", "ringway-bench"]))
 }
 
-/// Builds `ringway` without shared libraries below a directory.
-pub fn static_build(paths: &Paths, directory: &Path) -> Command {
+/// Builds programs without shared libraries, into [`static_directory`].
+pub fn static_build(paths: &Paths) -> Command {
     let mut build = paths.cargo("build");
+    build.args(["--release", "-p", "ringway", "-p", "ringway-cni"]);
     // With a target, flags hold for what is built for it, and not for build scripts and macros.
-    build.args(["-p", "ringway", "--target", TARGET]).arg("--target-dir").arg(directory);
+    build.args(["--target", TARGET, "--target-dir"]).arg(paths.target.join("static"));
     build.env("RUSTFLAGS", "-C target-feature=+crt-static");
     build
+}
+
+pub fn static_directory(paths: &Paths) -> PathBuf {
+    paths.target.join("static").join(TARGET).join("release")
 }
 
 fn step(name: &str, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {

@@ -135,12 +135,12 @@ fn package(paths: &Paths) -> anyhow::Result<()> {
 
 /// `./x package --static`: for a machine, or an image, without the libraries of this one.
 fn static_programs(paths: &Paths) -> anyhow::Result<()> {
-    let (built, packed) = (paths.target.join("static"), paths.target.join("package/static"));
-    shell::run(check::static_build(paths, &built).args(["--release", "-p", "ringway-cni"]))?;
+    let (built, packed) = (check::static_directory(paths), paths.target.join("package/static"));
+    shell::run(&mut check::static_build(paths))?;
     std::fs::create_dir_all(&packed)?;
     for name in ["ringway", "ringway-cni"] {
         let program = packed.join(name);
-        std::fs::copy(built.join(check::TARGET).join("release").join(name), &program)?;
+        std::fs::copy(built.join(name), &program)?;
         shell::run(shell::command(&["strip"]).arg(&program))?;
         println!("{}", program.display());
     }

@@ -80,8 +80,7 @@ impl Run<'_> {
     fn test(&self, program: &Program) -> Tally {
         let mut command = program.command(&arguments(self.names));
         if program.name() == OF_STATIC {
-            let built = self.paths.target.join("static").join(check::TARGET);
-            command.env("RINGWAY_STATIC", built.join("debug/ringway"));
+            command.env("RINGWAY_STATIC", check::static_directory(self.paths).join("ringway"));
         }
         Download::Prometheus.name_to(&mut command, self.paths);
         Download::Systemd.name_to(&mut command, self.paths);
@@ -125,10 +124,11 @@ impl Run<'_> {
     }
 }
 
-/// How fast it is does not matter.
+/// How fast it is does not matter. CI packs the same program: see `.ci/run`.
 fn without_libraries(paths: &Paths) -> Command {
-    let mut build = check::static_build(paths, &paths.target.join("static"));
-    build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
+    let mut build = check::static_build(paths);
+    let quick = [("OPT_LEVEL", "0"), ("DEBUG", "0"), ("LTO", "off"), ("CODEGEN_UNITS", "16")];
+    build.envs(quick.map(|(name, value)| (format!("CARGO_PROFILE_RELEASE_{name}"), value)));
     build
 }
 
