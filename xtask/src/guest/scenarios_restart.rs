@@ -14,15 +14,15 @@ use ringway_guests::{Console, Process, Ringway, Side, Stage, iperf, qemu, shell,
 use super::scene::{GUEST, HERE, MTU, Scene, format_name};
 
 /// How often the data plane is killed, and how often it is upgraded.
-const CRASHES: u32 = 5;
-const UPGRADES: u32 = 3;
+const CRASHES: u32 = 3;
+const UPGRADES: u32 = 2;
 
 /// What iperf3 is asked for beside `ping`: TCP out, TCP in, and UDP in both directions at once,
 /// 1,250 numbered packets a second each. A server serves one of them, at a port of its own.
 const TRAFFIC: [&str; 3] = ["-p 5201", "-p 5202 -R", "-p 5203 -u --bidir -b 2M -l 200"];
 
-/// All of that is done so often: 12 rounds are 60 crashes and 36 upgrades.
-const ROUNDS: Extent = Extent::new("RINGWAY_RESTART_ROUNDS", 1, 12);
+/// All of that is done so often: 20 rounds are 60 crashes and 40 upgrades.
+const ROUNDS: Extent = Extent::new("RINGWAY_RESTART_ROUNDS", 1, 20);
 
 const ROUND_LIMIT: Duration = Duration::from_secs(60);
 
