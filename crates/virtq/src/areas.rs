@@ -36,7 +36,7 @@ impl AreaSizes {
         }
     }
 
-    /// What the address of each part must be a multiple of, in bytes.
+    /// The alignment of the address of each part, in bytes.
     pub const fn alignments(format: Format) -> Self {
         match format {
             Format::Split => Self { descriptor: 16, driver: 2, device: 4 },
@@ -61,8 +61,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// What the memory's address must be a multiple of, here and on the device's side, in bytes.
-    /// A cache line: what the two sides write never shares one.
+    /// The alignment of the memory's address, here and on the device's side, in bytes. A cache
+    /// line: what the two sides write never shares one.
     pub const ALIGN: u32 = 64;
 
     /// For a queue of `size` entries, with indirect tables only if they are negotiated.

@@ -57,13 +57,13 @@ impl Elements {
         self.bytes = 0;
     }
 
-    /// What the device may read, in order, without what was taken.
+    /// The elements that the device may read, in order, without what was taken.
     #[inline]
     pub fn readable(&self) -> &[SharedSlice] {
         &self.list[self.first..self.readable_to]
     }
 
-    /// What the device may write, in order.
+    /// The elements that the device may write, in order.
     #[inline]
     pub fn writable(&self) -> &[SharedSlice] {
         &self.list[self.readable_to..self.len]

@@ -13,7 +13,7 @@ pub struct QueueFull;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken(pub Why);
 
-/// What exactly the peer did wrong.
+/// The rule that the peer broke.
 ///
 /// As wide as what is found instead, such as the index of a buffer: where a result has either, the
 /// compiler would otherwise store halves and load bytes across them, which takes as long as a

@@ -11,7 +11,7 @@ std::thread_local! {
     static LEFT: core::cell::Cell<u64> = const { core::cell::Cell::new(u64::MAX) };
 }
 
-/// What a store unwinds with.
+/// The payload that a store unwinds with.
 #[cfg(feature = "fault-points")]
 struct Killed;
 

@@ -1,4 +1,4 @@
-//! What a driver has in flight: private records, never read back from shared memory.
+//! Buffers that a driver has in flight: private records, never read back from shared memory.
 //!
 //! How: the records are a ring of their own, one record for each descriptor: those in flight,
 //! oldest first, and behind them the free ones. A buffer has as many records as it takes
@@ -156,7 +156,7 @@ impl InFlight {
         self.published.wrapping_sub(self.returned)
     }
 
-    /// So many buffers, or as many as the device can return, but at least one.
+    /// As many buffers as asked for, or as many as the device can return, but at least one.
     #[inline]
     pub fn can_come(&self, buffers: u16) -> u16 {
         let published = u16::try_from(self.published()).unwrap_or(u16::MAX);
@@ -237,7 +237,7 @@ impl InFlight {
     }
 }
 
-/// What the number of a buffer is that was added a lap before that one.
+/// The number of the buffer that was added a lap before that one.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "at most 2^15")]
 fn a_lap_before(added: u32, flying: &[Flying]) -> u32 {

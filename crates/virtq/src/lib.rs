@@ -1,6 +1,6 @@
 //! Virtqueues: split and packed, driver side and device side.
 //!
-//! What a buffer lives through, in the order in which the two sides do it:
+//! The life of a buffer, in the order in which the two sides do it:
 //!
 //! 1. the driver **adds** a buffer: descriptors are written, the device may not see them yet;
 //! 2. the driver **publishes**: everything added since the last time becomes available at once;

@@ -13,7 +13,7 @@ pub const SIZE_MAX: u16 = 32768;
 /// it last, so that this takes as long as several packets do.
 pub const PREFETCH_AHEAD: u16 = 16;
 
-/// Which bits of a position are turned over, so that memory is not fetched in the order in which it
+/// Bits of a position that are turned over, so that memory is not fetched in the order in which it
 /// is used: 5, 4, 7, 6, 1, 0, 3, 2.
 pub const PREFETCH_SCATTER: u16 = 5;
 
@@ -81,7 +81,7 @@ pub struct QueueSetup {
     pub areas: Areas,
     /// Where to continue in a packed ring. A split ring says that itself, by its used index.
     pub position: Position,
-    /// What was negotiated.
+    /// The negotiated options.
     pub options: QueueOptions,
 }
 
@@ -107,7 +107,7 @@ pub struct BufferId(pub u16);
 /// A buffer the device has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
-    /// Which buffer.
+    /// The buffer.
     pub id: BufferId,
     /// Bytes the device wrote; never more than the buffer's writable bytes.
     pub len: u32,
@@ -118,7 +118,7 @@ pub struct Used {
 pub struct Returned {
     /// As in [`Used`].
     pub id: BufferId,
-    /// What the ring calls it. Split: its first descriptor; packed: its id.
+    /// Its name in the ring. Split: its first descriptor; packed: its id.
     pub(crate) key: u16,
     /// As in [`Used`].
     pub len: u32,
@@ -182,7 +182,7 @@ pub trait DriverQueue {
     /// after lap. `None`: no descriptor is free.
     fn next_id(&self) -> Option<BufferId>;
 
-    /// What [`next_id`](Self::next_id) will be soon, once for each, to fetch its memory into the
+    /// The value of [`next_id`](Self::next_id) soon, once for each, to fetch its memory into the
     /// cache. A hint: it may be in flight, or not below the size, and must not be used for anything
     /// else.
     fn soon_id(&self) -> BufferId;

@@ -1,4 +1,4 @@
-//! What a device has used and not shown yet, in a place that may outlive the device.
+//! Buffers that a device has used and not shown yet, in a place that may outlive the device.
 //!
 //! A process that is killed ends between two instructions. Where the record of a ring lies in
 //! memory that another process has as well, that one continues from there: it shows every buffer
@@ -76,7 +76,7 @@ impl RingRecord {
         }
     }
 
-    /// What is shown, and how far what is kept reaches, as it stands there.
+    /// How far used entries are shown, and how far they are kept, as it stands there.
     pub(crate) fn load(&self) -> [u32; 2] {
         let word = self.word.at(0).load_u64(0);
         [(word & 0xffff_ffff) as u32, (word >> 32) as u32]

@@ -1,4 +1,4 @@
-//! What was last stored in each entry of a ring, so that the same is not stored again.
+//! The value last stored in each entry of a ring, so that the same is not stored again.
 //!
 //! How: a private copy of a part that only this side writes. A store takes the cache line away from
 //! the other side even when it changes nothing. Buffers that come back in the order in which they

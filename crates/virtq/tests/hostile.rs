@@ -144,7 +144,7 @@ fn check_elements(elements: &Elements, memory: SharedSlice) {
     }
 }
 
-/// What came out of one format, to see that the test reaches all of it.
+/// Counts and errors of one format, to see that the test reaches all of it.
 #[derive(Default)]
 struct Seen {
     buffers: u32,

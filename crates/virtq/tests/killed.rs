@@ -149,7 +149,8 @@ impl<D: DriverQueue, V: DeviceQueue> Bench<D, V> {
         self.kept.append(&mut self.open);
     }
 
-    /// What the killed device had not kept is open again; the last store may have been the one.
+    /// Buffers that the killed device had not kept are open again; the last store may have been the
+    /// one.
     fn recover(&mut self) {
         let record = RingRecord::at(self.record[0], self.record[1]);
         let mut device = V::recover(&self.setup, &self.regions, record).expect("a right record");
@@ -178,7 +179,8 @@ impl<D: DriverQueue, V: DeviceQueue> Bench<D, V> {
         self.regions.slice(self.payload, 1).expect("inside").as_ptr().addr()
     }
 
-    /// So many rounds, killed after so many stores of the device, and again after so many more.
+    /// Runs so many rounds, killed after so many stores of the device, and again after so many
+    /// more.
     fn run(&mut self, rounds: u32, kills: &[u64]) -> u64 {
         let mut kills = kills.iter();
         let mut left = kills.next().copied().unwrap_or(NEVER);

@@ -8,8 +8,8 @@
 //! with at most [`PREEMPTIONS_MAX`] preemptions is tried, on a ring of two entries which has been
 //! round once, so that the wrap counters change inside the race.
 //!
-//! What the tests are worth: with any one of the four fences of `event.rs` taken out, tests of
-//! this file fail. Without `before_asking` or `before_second_look` a sleeper is not woken; without
+//! The worth of the tests: with any one of the four fences of `event.rs` taken out, tests of this
+//! file fail. Without `before_asking` or `before_second_look` a sleeper is not woken; without
 //! `before_showing` or `after_seeing` a stale descriptor, used entry or payload is read.
 #![cfg(loom)]
 

@@ -29,7 +29,7 @@ struct Buffer {
     writable: Vec<(u64, u32)>,
     stamp: u8,
     descriptors: u16,
-    /// What the device did with it.
+    /// The device's result.
     head: Option<Head>,
     written: u32,
 }
@@ -86,7 +86,8 @@ struct Mirror<D, V> {
     popped: Vec<Buffer>,
     staged_used: VecDeque<Buffer>,
     used: VecDeque<Buffer>,
-    /// What came back and was not added since, and how many were staged again as they were.
+    /// Buffers that came back and were not added since, and how many were staged again as they
+    /// were.
     back: VecDeque<(Returned, Buffer)>,
     repeated: u64,
     /// Totals of buffers: published by each side, popped by each side.

@@ -1,4 +1,4 @@
-//! What the specification says, one test for each rule, with rings written word by word.
+//! The rules of the specification, one test for each rule, with rings written word by word.
 //!
 //! How: a hand-written driver or device on the one side, ours on the other; so a mistake which
 //! both of our sides share is seen here.
@@ -99,7 +99,7 @@ impl<V: DeviceQueue> ByHand<V> {
         let mut at = self.device.cursor();
         let one = self.device.peek_one(at, &self.regions);
         let peeked = self.device.peek(&mut at, &self.regions, &mut self.elements);
-        // What is found in fewer steps is the same.
+        // The buffer that is found in fewer steps is the same.
         if let Some(One { head, memory }) = one {
             assert_eq!(peeked, Ok(Some(head)));
             let all = [self.elements.readable(), self.elements.writable()].concat();
@@ -123,7 +123,7 @@ fn areas() -> Areas {
     Areas { descriptor: BASE, driver: at(DRIVER_AREA), device: at(DEVICE_AREA) }
 }
 
-/// What a device says about one offered chain.
+/// The answer of a device to one offered chain.
 fn verdict<V: DeviceQueue>(options: QueueOptions, chain: &[(u64, u32, u16)]) -> Option<Why> {
     let mut ring = ByHand::<V>::new(8, options);
     ring.offer(chain);
@@ -619,7 +619,8 @@ fn a_split_queue_starts_at_the_used_index_that_stands_in_the_ring() {
             let position = Position { available: told, used: told, ..Position::FRESH };
             let setup = QueueSetup { size: 8, areas: areas(), position, options: NO_OPTIONS };
             ring.device = SplitDevice::start(&setup, &ring.regions).expect("a right setup");
-            // What was available and not used is taken up again, the next used entry follows.
+            // Buffers that were available and not used are taken up again, the next used entry
+            // follows.
             let in_flight = available.wrapping_sub(used);
             for at in 0..in_flight {
                 let head = ring.peek().expect("ok").expect("a buffer").id;

@@ -33,8 +33,8 @@ pub struct PackedDevice {
     popped: Place,
     /// Where the first used entry goes that is not published.
     published: Place,
-    /// What is only staged, first to last, in the first so many entries of the record: at most one
-    /// lap. Its word is the place as published, and how many of them are kept.
+    /// Used entries that are only staged, first to last, in the first so many entries of the
+    /// record: at most one lap. Its word is the place as published, and how many of them are kept.
     record: RingRecord,
     staged: usize,
     /// In order: the entry that stands for all before it, for so many descriptors; whether it will
@@ -104,7 +104,7 @@ impl PackedDevice {
     fn walk(&self, from: Place, regions: &Regions, into: &mut Elements) -> Result<Head, Broken> {
         into.clear();
         let mut at = from;
-        // What is not published yet and this chain share one lap.
+        // Entries that are not published yet and this chain share one lap.
         let left = u32::from(self.size).saturating_sub(from.distance(self.published, self.size));
         for descriptors in (1..=self.size).take(left as usize) {
             let descriptor = self.descriptor(at.at());
@@ -127,16 +127,16 @@ impl PackedDevice {
         Err(Broken(Why::ChainTooLong))
     }
 
-    /// What goes into the ring first, in order.
+    /// The entry that goes into the ring first, in order.
     #[inline(always)]
     fn first_entry(&self) -> UsedEntry {
         let step = self.first_descriptors.into();
         UsedEntry { step, ..UsedEntry::load(&self.record, self.first) }
     }
 
-    /// What goes into the ring for the staged entry at `from`, and which one comes behind that. In
-    /// order, an entry stands for all buffers before it as well, and says nothing of what was
-    /// written there (virtio 1.2 §2.8.10): so it does for those that cannot be written.
+    /// The ring's entry for the staged one at `from`, and which one comes behind that. In order, an
+    /// entry stands for all buffers before it as well, and says nothing of what was written there
+    /// (virtio 1.2 §2.8.10): so it does for those that cannot be written.
     #[inline]
     fn entry_from(&self, from: usize) -> (UsedEntry, usize) {
         let mut entry = UsedEntry::load(&self.record, from);

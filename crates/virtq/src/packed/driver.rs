@@ -34,7 +34,7 @@ pub struct PackedDriver {
     in_flight: InFlight,
     /// Where the first descriptor goes that is only staged.
     published: RingOffset,
-    /// What is only staged, in order, and how many: at most one lap.
+    /// Descriptors that are only staged, in order, and how many: at most one lap.
     descriptors: Box<[[u64; 2]]>,
     staged: u16,
     /// By buffer id: the descriptor that it had last, if it was one and for the device to write.
@@ -113,7 +113,7 @@ impl PackedDriver {
     }
 }
 
-/// What is needed to take used entries.
+/// The ring and the place of the next used entry, to take used entries.
 struct Taking {
     ring: Descriptors,
     size: u16,

@@ -15,13 +15,13 @@ pub use start::position_by_ring;
 
 use crate::desc::{AVAIL, USED};
 
-/// What the AVAIL and USED flags are at a descriptor that is made available.
+/// The AVAIL and USED flags of a descriptor that is made available.
 #[inline]
 fn available_flags(wrap: bool) -> u16 {
     if wrap { AVAIL } else { USED }
 }
 
-/// What the AVAIL and USED flags are at a descriptor that is made used.
+/// The AVAIL and USED flags of a descriptor that is made used.
 #[inline]
 fn used_flags(wrap: bool) -> u16 {
     if wrap { AVAIL | USED } else { 0 }

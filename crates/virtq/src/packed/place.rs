@@ -12,7 +12,7 @@ use crate::packed::available_flags;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
-/// What differs between a lap and the next one.
+/// The bits that differ between a lap and the next one.
 const LAP: u32 = ((AVAIL | USED) as u32) << 16;
 
 impl Place {

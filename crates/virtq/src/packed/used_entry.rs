@@ -7,8 +7,8 @@ use crate::desc::WRITE;
 use crate::packed::place::Place;
 use crate::{Broken, Head, RingRecord, Why};
 
-/// What the device writes into a descriptor, which is the next one behind those of the entry
-/// before. It waits in the ring's record.
+/// The entry that the device writes into a descriptor, which is the next one behind those of the
+/// entry before. It waits in the ring's record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UsedEntry {
     /// Length, id and flags, as they are in memory, but without what the place decides.

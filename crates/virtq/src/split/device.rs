@@ -28,7 +28,7 @@ const NEVER_USED: [u32; 2] = [u32::MAX; 2];
 /// The entries of the available ring.
 type Available = Table<2, 2>;
 
-/// What the parts consist of.
+/// The tables that the parts consist of.
 fn tables(parts: &Bound, size: u16) -> (Descriptors, Available, UsedRing) {
     let descriptors = Table::new(parts.descriptor, 0, size);
     (descriptors, Table::new(parts.driver, RING, size), Table::new(parts.device, RING, size))
@@ -38,7 +38,7 @@ fn tables(parts: &Bound, size: u16) -> (Descriptors, Available, UsedRing) {
 #[derive(Debug)]
 pub struct SplitDevice {
     parts: Bound,
-    /// What `parts` consist of, entry by entry.
+    /// The tables in `parts`, entry by entry.
     descriptors: Descriptors,
     available: Available,
     used: UsedRing,
@@ -47,7 +47,7 @@ pub struct SplitDevice {
     popped: Index,
     /// The driver's index as last loaded: `popped` to `popped + size`.
     seen: Index,
-    /// What was last stored in each of `used`: id and length.
+    /// The entry last stored in each place of `used`: id and length.
     written: Written,
     /// The own index with and without what is only staged.
     staged: Index,

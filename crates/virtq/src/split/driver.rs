@@ -24,7 +24,7 @@ use crate::{
     SharedSlice, Why,
 };
 
-/// What is needed to take used entries.
+/// The used ring and the index as last loaded, to take used entries.
 struct Taking {
     used: UsedRing,
     seen: u16,
@@ -171,7 +171,7 @@ impl SplitDriver {
     }
 }
 
-/// What the index is after so many buffers.
+/// The index after so many buffers.
 #[inline(always)]
 fn index_of(buffers: u32) -> u16 {
     (buffers & 0xffff) as u16

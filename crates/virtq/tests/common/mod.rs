@@ -1,4 +1,5 @@
-//! What the ring tests share: memory, random numbers, and a ring with both ends in one process.
+//! Parts that the ring tests share: memory, random numbers, and a ring with both ends in one
+//! process.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use ringway_virtq::{Region, Regions, SharedSlice};
