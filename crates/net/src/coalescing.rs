@@ -43,7 +43,7 @@ impl CoalesceLimits {
         bytes
     }
 
-    /// What such a structure says.
+    /// The limits in such a structure.
     pub const fn decode(bytes: [u8; Self::LEN]) -> Self {
         let [a, b, c, d, e, f, g, h] = bytes;
         Self {
@@ -56,7 +56,7 @@ impl CoalesceLimits {
         data.try_into().ok().map(Self::decode)
     }
 
-    /// What a user writes: `16/50us`.
+    /// The limits as a user writes them: `16/50us`.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let (packets, usecs) = text.split_once('/')?;
         let max_packets = packets.parse().ok()?;
@@ -86,7 +86,7 @@ pub enum QueueKind {
     Transmit = 1,
 }
 
-/// Which command has set something.
+/// The command that has set something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoalesceScope {
     /// `VIRTIO_NET_CTRL_NOTF_COAL_TX_SET` or `VIRTIO_NET_CTRL_NOTF_COAL_RX_SET`
@@ -95,7 +95,7 @@ pub enum CoalesceScope {
     One,
 }
 
-/// What a guest has set, for all queues of a kind and for single ones.
+/// The limits that a guest has set, for all queues of a kind and for single ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Coalescing {
     all: [Option<CoalesceLimits>; 2],
@@ -107,19 +107,19 @@ impl Coalescing {
     /// After a reset.
     pub const NOTHING: Self = Self { all: [None; 2], one: BTreeMap::new() };
 
-    /// What counts for the queue with this number; `None`: the guest has said nothing about it.
+    /// The limits of the queue with this number; `None`: the guest has said nothing about it.
     pub fn of(&self, queue: u16) -> Option<(CoalesceLimits, CoalesceScope)> {
         let one = self.one.get(&queue).map(|limits| (*limits, CoalesceScope::One));
         one.or(self.all[usize::from(queue % 2)].map(|limits| (limits, CoalesceScope::All)))
     }
 
-    /// What counts for all queues of a kind.
+    /// The limits of all queues of a kind.
     pub(crate) fn all(&self) -> impl Iterator<Item = (QueueKind, CoalesceLimits)> {
         let kinds = [QueueKind::Receive, QueueKind::Transmit];
         kinds.into_iter().filter_map(|kind| Some((kind, self.all[kind as usize]?)))
     }
 
-    /// What counts for single queues.
+    /// The limits of single queues.
     pub(crate) fn one(&self) -> impl Iterator<Item = (u16, CoalesceLimits)> {
         self.one.iter().map(|(queue, limits)| (*queue, *limits))
     }

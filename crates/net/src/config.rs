@@ -23,7 +23,7 @@ const RSS_INDIRECTION_LEN_MAX: u16 = 128;
 const _: () = assert!(RSS_KEY_LEN_MAX as usize == HASH_KEY_LEN_MAX);
 const _: () = assert!(RSS_INDIRECTION_LEN_MAX as usize == INDIRECTION_LEN_MAX);
 
-/// What the device tells the driver about itself.
+/// The configuration space of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "virtio_net_config")]
 pub struct NetConfig {

@@ -89,7 +89,7 @@ pub enum Command<'a> {
     SetVlan(u16, bool),
     /// The guest has announced itself (`VIRTIO_NET_CTRL_ANNOUNCE_ACK`, §5.1.6.5.4).
     AcknowledgeAnnouncement,
-    /// Which of the negotiated receive offloads are on from now on
+    /// Turn on these of the negotiated receive offloads, and no others
     /// (`VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET`, §5.1.6.5.6).
     SetGuestOffloads(Features),
     /// Use so many queue pairs, steered automatically (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`,
@@ -104,11 +104,11 @@ pub enum Command<'a> {
     SetCoalescing(QueueKind, CoalesceLimits),
     /// Call about one queue so seldom (`VIRTIO_NET_CTRL_NOTF_COAL_VQ_SET`).
     SetQueueCoalescing(u16, CoalesceLimits),
-    /// What counts for this queue? (`VIRTIO_NET_CTRL_NOTF_COAL_VQ_GET`)
+    /// Read the limits of this queue (`VIRTIO_NET_CTRL_NOTF_COAL_VQ_GET`).
     ReadQueueCoalescing(u16),
 }
 
-/// What a guest is answered, in the order in which it is written.
+/// The answer to a guest, in the order in which it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// The result of a command that has one; meaningless when it was refused.

@@ -1,15 +1,15 @@
-//! What the commands of the control queue change.
+//! The state that the commands of the control queue change.
 
 use crate::coalescing::Coalescing;
 use crate::receive_filter::{FILTER_LEN, ReceiveFilter, ReceiveMode};
 use crate::{Features, MacAddress, Negotiated, Packet, ReceiveHash, RssTable};
 
-/// What commands change.
+/// The state that commands change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlState {
     /// The guest's address.
     pub mac: MacAddress,
-    /// What the guest wants to receive.
+    /// The filter for packets to the guest.
     pub filter: ReceiveFilter,
     /// The receive offloads that are on.
     pub guest_offloads: Features,

@@ -1,4 +1,4 @@
-//! What a port counts, one drop counter per reason.
+//! The counters of a port, one drop counter per reason.
 
 /// Why a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl Counters {
         self.drops[reason as usize] += 1;
     }
 
-    /// What both have counted; of numbers that cannot be, as many as there may be.
+    /// The sum of both; of numbers that cannot be, as many as there may be.
     #[must_use]
     pub fn plus(self, other: &Self) -> Self {
         Self {

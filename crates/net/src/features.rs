@@ -167,7 +167,7 @@ const DEPENDENCIES: [Dependency; 25] = [
 ];
 
 impl Features {
-    /// What a driver may turn off and on again with `CTRL_GUEST_OFFLOADS`.
+    /// Features that a driver may turn off and on again with `CTRL_GUEST_OFFLOADS`.
     pub const GUEST_OFFLOADS: Self = Self::GUEST_CSUM
         .union(GUEST_TSO)
         .union(Self::GUEST_ECN)
@@ -175,8 +175,8 @@ impl Features {
         .union(Self::GUEST_USO4)
         .union(Self::GUEST_USO6);
 
-    /// What a guest port offers, before the user turns anything off. `PROTOCOL_FEATURES` is not
-    /// part of it: the vhost-user session adds that bit.
+    /// Features that a guest port offers, before the user turns anything off. `PROTOCOL_FEATURES`
+    /// is not one of them: the vhost-user session adds that bit.
     pub const OFFERED: Self = Self::VERSION_1
         .union(Self::MAC)
         .union(Self::STATUS)
@@ -207,14 +207,16 @@ impl Features {
         .union(Self::IN_ORDER)
         .union(Self::NOTIFY_ON_EMPTY);
 
-    /// What a guest port can do and offers only when told to: several queue pairs come with their
-    /// number, two cost time for every packet, and a Linux guest accepts `ACCESS_PLATFORM` wherever
-    /// it is offered, also where its monitor cannot do with it (User Mode Linux).
+    /// Features that a guest port can have and offers only when told to: several queue pairs come
+    /// with their number, two cost time for every packet, and a Linux guest accepts
+    /// `ACCESS_PLATFORM` wherever it is offered, also where its monitor cannot do with it (User
+    /// Mode Linux).
     pub const ON_REQUEST: Self =
         Self::MQ.union(Self::RSS).union(Self::HASH_REPORT).union(Self::ACCESS_PLATFORM);
 
-    /// What decides about rings and headers, and only its commands need the control queue: a
-    /// vhost-user front-end that keeps the control queue to itself accepts it without `CTRL_VQ`.
+    /// Features that decide about rings and headers, and only their commands need the control
+    /// queue: a vhost-user front-end that keeps the control queue to itself accepts them without
+    /// `CTRL_VQ`.
     pub const CONTROL_ELSEWHERE: Self = Self::MQ.union(Self::RSS).union(Self::HASH_REPORT);
 
     /// Checks that every feature in the set has what it needs (virtio 1.2 §5.1.3.1).
@@ -246,9 +248,9 @@ impl Features {
         DEPENDENCIES.iter().fold(self, drop)
     }
 
-    /// What is left of the features that a vhost-user front-end accepted, without those that lack
-    /// what they need. QEMU and DPDK's virtio-user answer the control queue themselves and leave
-    /// out `CTRL_VQ`; Cloud Hypervisor does the same and accepts it. So what was accepted of
+    /// The features that a vhost-user front-end accepted, without those that lack what they need.
+    /// QEMU and DPDK's virtio-user answer the control queue themselves and leave out `CTRL_VQ`;
+    /// Cloud Hypervisor does the same and accepts it. So what was accepted of
     /// [`CONTROL_ELSEWHERE`](Self::CONTROL_ELSEWHERE) holds with and without `CTRL_VQ`.
     #[must_use]
     pub fn drop_unmet_of_front_end(self) -> Self {

@@ -1,4 +1,4 @@
-//! Which flow a packet belongs to: its addresses and ports, as far as they can be read.
+//! The flow that a packet belongs to: its addresses and ports, as far as they can be read.
 //!
 //! Looks at the first [`FLOW_HEAD_LEN`] bytes once: Ethernet with up to two VLAN tags, IPv4 or
 //! IPv6, then TCP or UDP. Fragments have no ports, because only the first one carries them.
@@ -21,7 +21,7 @@ const IPV6_HEADER_LEN: usize = 40;
 /// More-fragments bit and offset of an IPv4 header: any of them makes a fragment.
 const IPV4_FRAGMENT: u16 = 0x3fff;
 
-/// What carries the ports.
+/// The transport protocol, whose header has the ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// TCP

@@ -94,7 +94,7 @@ pub static SAYS_NOTHING: NetHeader = NetHeader::ZERO;
 pub struct HeaderHash {
     /// The hash; meaningless if `report` is 0.
     pub value: u32,
-    /// What was hashed: `VIRTIO_NET_HASH_REPORT_*`, 0 for none.
+    /// The kind of hash: `VIRTIO_NET_HASH_REPORT_*`, 0 for none.
     pub report: u16,
 }
 
@@ -264,7 +264,7 @@ impl NetHeader {
 /// Bytes of an internet checksum.
 const CSUM_LEN: u32 = 2;
 
-/// What is wrong with a header.
+/// The fault of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderError {
     /// `gso_type` has no known value.

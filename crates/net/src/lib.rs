@@ -1,4 +1,4 @@
-//! What the bytes of virtio-net mean, and every decision about them that is not I/O.
+//! The meaning of the bytes of virtio-net, and every decision about them that is not I/O.
 //!
 //! Feature bits become plain fields once ([`Features`] → [`Negotiated`]), header bytes become a
 //! [`NetHeader`] and are checked against their packet, the configuration space and the control

@@ -1,4 +1,4 @@
-//! What a driver and the device have agreed on, as plain fields.
+//! The features that a driver and the device have agreed on, as plain fields.
 //!
 //! Computed once from the accepted feature bits; from there on no code tests bits.
 
@@ -211,7 +211,7 @@ impl Negotiated {
         gso && (!header.needs_csum() || self.csum) && (!header.ecn() || self.host_ecn)
     }
 
-    /// What counts of a header that this guest wrote.
+    /// The part that counts of a header that this guest wrote.
     ///
     /// A device ignores flags that a driver must not set (virtio 1.2 §5.1.6.2.2), so that no
     /// guest can vouch for a checksum in the name of the device. `num_buffers` means nothing in

@@ -62,7 +62,7 @@ impl Packet<'_> {
     }
 }
 
-/// What became of a packet that was handed to a sink.
+/// The result for a packet that was handed to a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// Taken; visible to the other side after the next flush.
@@ -87,10 +87,11 @@ pub trait PacketSource {
     /// Remembers that number for as long as the packet is lent.
     fn set_segments_done(&mut self, count: usize);
 
-    /// What made no sense, or was too long, and so was never lent: how often so far, by reason.
+    /// Packets that made no sense, or were too long, and so were never lent: how often so far, by
+    /// reason.
     fn dropped(&self) -> [u64; DropReason::ALL.len()];
 
-    /// What is taken from now on until the next flush is read only then. If this process ends
+    /// Packets taken from now on until the next flush are read only then. If this process ends
     /// before, it has to be there again.
     fn read_at_flush(&mut self) {}
 

@@ -23,8 +23,9 @@ use crate::Nanos;
 /// How long a look lasts at most, in nanoseconds: two wake-ups, the peer's and one's own.
 pub const LOOK_NS_MAX: u64 = 2 * WAKE_NS;
 
-/// What waking a sleeping side takes, in nanoseconds, as measured on two virtual processors. Under
-/// KVM it is 4 to 12 µs, under emulation 60: the simulation finds no other value better (ADR 18).
+/// The time that waking a sleeping side takes, in nanoseconds, as measured on two virtual
+/// processors. Under KVM it is 4 to 12 µs, under emulation 60: the simulation finds no other value
+/// better (ADR 18).
 pub const WAKE_NS: u64 = 30_000;
 
 /// A shorter pause in nanoseconds is none: no worker would have got to sleep in it.
@@ -62,7 +63,7 @@ pub enum PollMode {
     Never,
 }
 
-/// What a user chooses.
+/// The options that a user chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PollOptions {
     /// When to look.
@@ -104,7 +105,7 @@ impl fmt::Display for PollMode {
     }
 }
 
-/// What to do when nothing is at hand.
+/// The next step when nothing is at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Look again at once.
@@ -113,7 +114,7 @@ pub enum Next {
     Sleep,
 }
 
-/// What the owner was last told, or did.
+/// The last thing that the owner was told, or did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Busy,
@@ -130,14 +131,14 @@ enum State {
     },
 }
 
-/// What one worker knows of its pauses.
+/// The pauses of one worker, and when it may look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Polling {
     options: PollOptions,
     state: State,
     /// How many of the recent pauses were short, of [`ALL`].
     short: u32,
-    /// What is left of the budget, as of `credited`.
+    /// The rest of the budget, as of `credited`.
     credit_ns: u64,
     credited: Nanos,
     /// When long packets were last moved.
@@ -147,7 +148,7 @@ pub struct Polling {
     spent: PollCounters,
 }
 
-/// What looking has cost and brought, since the start.
+/// Costs and gains of looking, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PollCounters {
     /// Time spent looking, in nanoseconds.
@@ -194,12 +195,12 @@ impl Polling {
         self.options = options;
     }
 
-    /// What holds for it now.
+    /// The options that hold now.
     pub fn options(&self) -> PollOptions {
         self.options
     }
 
-    /// What looking has cost and brought.
+    /// Costs and gains of looking.
     pub fn counters(&self) -> PollCounters {
         self.spent
     }

@@ -1,4 +1,4 @@
-//! Which packets a guest wants to receive (virtio 1.2 §5.1.6.5.1 to §5.1.6.5.3).
+//! The packets that a guest wants to receive (virtio 1.2 §5.1.6.5.1 to §5.1.6.5.3).
 //!
 //! The guest sets modes, two tables of addresses and a set of VLANs through the control queue;
 //! [`ReceiveFilter::accepts`] looks at the first bytes of a packet and answers. A guest that has
@@ -74,7 +74,7 @@ impl Addresses {
     }
 }
 
-/// What one guest wants to receive.
+/// The filter of one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiveFilter {
     modes: [bool; ReceiveMode::ALL.len()],
@@ -209,7 +209,7 @@ mod tests {
         head
     }
 
-    /// Which of [`KINDS`] get through.
+    /// For each of [`KINDS`], whether it gets through.
     fn through(filter: &ReceiveFilter) -> Vec<bool> {
         KINDS.iter().map(|to| filter.accepts(OWN, &head(*to, [8, 0, 0x45, 0]))).collect()
     }

@@ -13,7 +13,7 @@ pub const HASH_KEY_LEN_MAX: usize = 40;
 /// (`VIRTIO_NET_HASH_TYPE_*`), bit by bit in the order of the reports 1 to 6.
 pub const HASH_TYPES_SUPPORTED: u32 = 0x3f;
 
-/// What is hashed, and with which key.
+/// The kinds of packets that are hashed, and the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiveHash {
     types: u32,

@@ -1,4 +1,4 @@
-//! Which packets are requests: their sender may wait for an answer.
+//! Finds packets that are requests: their sender may wait for an answer.
 //!
 //! A TCP segment that carries only an acknowledgement is never answered, and a stream brings
 //! thousands of them; long packets come in streams themselves. Everything else may be a ping or a

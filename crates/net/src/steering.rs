@@ -1,4 +1,4 @@
-//! Which of a guest's receive queues a packet takes.
+//! The receive queue of a guest that a packet takes.
 //!
 //! Without a table (automatic steering): the pair with the number of the pair it came from, so a
 //! packet stays with the worker that has it. Where the sender has fewer pairs than the receiver,

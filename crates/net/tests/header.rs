@@ -53,7 +53,7 @@ proptest! {
         prop_assert_eq!(&longest[..12], &header.encode()[..]);
     }
 
-    /// What a receiver relies on behind the check.
+    /// Properties that a receiver relies on behind the check.
     #[test]
     fn a_checked_header_fits_its_packet(header in header(), len in 0..=PACKET_LEN_MAX) {
         if header.check(len).is_err() {
@@ -81,7 +81,7 @@ proptest! {
     }
 }
 
-/// What Linux sends for TCP over IPv4 with a checksum to complete.
+/// The header that Linux sends for TCP over IPv4 with a checksum to complete.
 const TCP4: NetHeader = NetHeader {
     flags: NEEDS_CSUM,
     gso_type: 1,

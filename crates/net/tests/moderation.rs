@@ -1,4 +1,4 @@
-//! What holds of every moderator, whatever the traffic.
+//! Properties of every moderator, whatever the traffic.
 
 mod common;
 
@@ -36,8 +36,8 @@ fn gap_max(at: u64) -> u64 {
     [100, 5_000, 40_000, 1_000_000][(at / 250) as usize % 4]
 }
 
-/// What happens elsewhere, at random: a stream the other way, requests, calls; when the queue is to
-/// be visited because of that.
+/// Events elsewhere, at random: a stream the other way, requests, calls; when the queue is to be
+/// visited because of that.
 fn happens_at_random(
     moderator: &mut Moderator,
     at: u64,
@@ -284,7 +284,7 @@ impl Sender {
     }
 }
 
-/// What a stream came to.
+/// The result of a stream.
 #[derive(Debug)]
 struct Came {
     /// Packets that were notified one by one.

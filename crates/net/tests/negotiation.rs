@@ -1,4 +1,4 @@
-//! What may be accepted together, and what follows from it.
+//! Features that may be accepted together, and what follows from them.
 
 use proptest::prelude::*;
 use ringway_net::{DATA_VALID, Features, GSO_ECN, GsoType, NEEDS_CSUM, Negotiated, NetHeader};

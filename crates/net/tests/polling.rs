@@ -1,4 +1,4 @@
-//! What holds of polling, whatever the traffic, and that it begins and ends with the traffic.
+//! Properties of polling, whatever the traffic; and it begins and ends with the traffic.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Which receive queue a packet takes.
+//! The receive queue that a packet takes.
 
 use ringway_net::{
     FromPair, HASH_TYPES_SUPPORTED, NetHeader, Packet, ReceiveHash, RssTable, Steering,

@@ -329,7 +329,8 @@ impl Adaptive {
         Plan::look(look_at, self.held_max)
     }
 
-    /// What a consumer has taken, by what its owner gave the peer since the last visit.
+    /// Finds the kind of packets that a consumer has taken, by what its owner gave the peer since
+    /// the last visit.
     fn classify(&mut self, visit: Visit) {
         let [packets, long] = core::mem::take(&mut self.given);
         if visit.moved == 0 {

@@ -34,7 +34,7 @@ pub enum Role {
     Consumer,
 }
 
-/// What one visit to a queue did.
+/// The result of one visit to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visit {
     /// When it ended.
@@ -50,7 +50,7 @@ pub struct Visit {
     pub short: bool,
 }
 
-/// What to do until the next visit.
+/// The plan until the next visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// A producer: ask the ring now, and notify if the peer wants it.
@@ -78,7 +78,7 @@ impl Plan {
     }
 }
 
-/// What happened outside the moderator's own queue.
+/// An event outside the moderator's own queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A request went to the peer: its answer, and the next request, must not wait.
@@ -96,7 +96,7 @@ pub enum Event {
     Polled,
 }
 
-/// What a moderator does, for statistics.
+/// The window and hold of a moderator, for statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// Buffers that may pass before the other side is notified.
@@ -136,7 +136,7 @@ impl Cause {
     }
 }
 
-/// What decides about one direction of one queue.
+/// The policy for one direction of one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moderator(Kind);
 
@@ -171,7 +171,7 @@ impl Moderator {
         }
     }
 
-    /// What it does now.
+    /// Its window and hold now.
     pub fn state(&self) -> State {
         match &self.0 {
             Kind::Fixed(fixed) => fixed.state(),
@@ -180,7 +180,7 @@ impl Moderator {
     }
 }
 
-/// What a producer has published and not notified, counted from the first packet on.
+/// Packets that a producer has published and not notified, counted from the first packet on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Held {
     packets: u32,

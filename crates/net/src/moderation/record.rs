@@ -1,4 +1,4 @@
-//! What is remembered of the traffic: how packets come, and whether holds have paid.
+//! The history of the traffic: how packets come, and whether holds have paid.
 
 /// Packets that are notified one by one after a failed hold, and up to eight times as many while
 /// holds go on failing. More than 100: the 99th percentile shall not see failed holds.
@@ -56,7 +56,7 @@ impl Holds {
         self.backoff = self.backoff.saturating_sub(packets);
     }
 
-    /// So many packets passed under holds; `true`: their rate is to be measured anew.
+    /// Counts packets that passed under holds; `true`: their rate is to be measured anew.
     pub fn tried(&mut self, packets: u32) -> bool {
         self.tried = self.tried.saturating_add(packets);
         if self.tried < REMEASURE_PACKETS {

@@ -45,7 +45,7 @@ pub(crate) enum Network {
     Ipv6,
 }
 
-/// What is segmented.
+/// The transport protocol that is segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     Tcp,
@@ -97,8 +97,8 @@ impl Layout {
     }
 }
 
-/// What an IP packet carries, and where: offsets in bytes from the packet's start. The transport
-/// header need not be inside the packet.
+/// The content of an IP packet, and its place: offsets in bytes from the packet's start. The
+/// transport header need not be inside the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Carried {
     pub(crate) network: Network,

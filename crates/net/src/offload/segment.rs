@@ -27,11 +27,11 @@ pub struct Segment<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What a packet is completed to, in order: one packet or more.
+/// The segments that a packet is completed to, in order: one or more.
 #[derive(Debug)]
 pub struct Segments<'a> {
     bytes: &'a mut [u8],
-    /// What each segment goes out with.
+    /// The header of each segment.
     header: NetHeader,
     csum_start: usize,
     csum_offset: usize,
@@ -44,7 +44,7 @@ pub struct Segments<'a> {
     count: usize,
 }
 
-/// What all segments have in common.
+/// The part that all segments have in common.
 #[derive(Debug)]
 struct Template {
     layout: Layout,
@@ -220,7 +220,7 @@ impl Template {
     }
 }
 
-/// What is left of the header once the packet is segmented.
+/// The header that is left once the packet is segmented.
 fn csum_only(header: &NetHeader) -> NetHeader {
     if !header.needs_csum() {
         return NetHeader::default();

@@ -1,4 +1,4 @@
-//! What tests with traffic at random share.
+//! Random numbers for tests with traffic.
 
 /// SplitMix64, enough for traffic.
 pub fn random(state: &mut u64) -> u64 {
