@@ -49,7 +49,7 @@ unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
 }
 
-/// What the C library's `ptrace` does, which takes whatever four arguments as these.
+/// The C library's `ptrace`, which takes whatever four arguments as these.
 ///
 /// # Safety
 /// As for that one.

@@ -18,7 +18,7 @@ use anyhow::{Context, bail};
 use super::process::{LOOK_EVERY, Process, tail};
 use super::stage::Stage;
 
-/// What a guest says when it obeys.
+/// The line that a guest prints when it obeys.
 pub const READY: &str = "RINGWAY-READY";
 
 /// The rest of a guest's script: obeys commands for ever.

@@ -29,7 +29,7 @@ const INSTALLED: &str = "/usr/lib/x86_64-linux-gnu/dpdk";
 /// Runs the rest of its words where that directory is empty.
 const WITHOUT_INSTALLED: &str = "mount -t tmpfs none \"$0\" && exec env \"$@\"";
 
-/// What it takes to run `dpdk-testpmd`.
+/// The files that `dpdk-testpmd` needs to run.
 #[derive(Debug, Clone)]
 pub struct DpdkFiles {
     /// The program.

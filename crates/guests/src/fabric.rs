@@ -216,8 +216,8 @@ impl Fabric {
         wait(name, || Ok(self.hosts[host].frr.has_route(name)? == is_there))
     }
 
-    /// What takes so long, as it says in milliseconds, is not too long: as long as that, and as
-    /// the machine stalls meanwhile, which two guests find out that have no part in it.
+    /// The action `takes_ms`, which returns its milliseconds, ends in time: within the limit, and
+    /// as long as the machine stalls meanwhile, which two guests find out that have no part in it.
     ///
     /// # Errors
     /// It is too long, or fails.
@@ -290,7 +290,7 @@ pub fn wait(what: &str, mut is_so: impl FnMut() -> anyhow::Result<bool>) -> anyh
     Ok(())
 }
 
-/// What something takes, in milliseconds.
+/// The time of an action, in milliseconds.
 ///
 /// # Errors
 /// It fails.

@@ -100,7 +100,7 @@ impl Frr {
         Ok(process)
     }
 
-    /// What a daemon (`zebra`, `bgpd`) answers to a line that asks for JSON.
+    /// The answer of a daemon (`zebra`, `bgpd`) to a line that asks for JSON.
     ///
     /// # Errors
     /// It does not answer so.

@@ -8,7 +8,7 @@ pub(crate) const DAEMONS: [&str; 2] = ["usr/lib/frr/zebra", "usr/lib/frr/bgpd"];
 pub(crate) const ASKER: &str = "usr/bin/vtysh";
 const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu/frr", "usr/lib/x86_64-linux-gnu"];
 
-/// What was unpacked.
+/// The directory of the unpacked packages.
 #[derive(Debug, Clone)]
 pub struct FrrFiles(PathBuf);
 

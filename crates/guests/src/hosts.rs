@@ -40,7 +40,7 @@ impl Network {
         Ok(network)
     }
 
-    /// What identifies it, for `ip link … netns`.
+    /// The process id of the host, for `ip link … netns`.
     pub fn id(&self) -> u32 {
         self.keeper.id()
     }

@@ -20,7 +20,7 @@ use crate::shell;
 /// Programs of this machine that guests run.
 pub const PROGRAMS: [&str; 4] = ["iperf3", "ping", "ethtool", "tcpdump"];
 
-/// What a guest's network needs; others come along by dependency.
+/// The modules of a guest's network; others come along by dependency.
 const MODULES: [&str; 2] = ["virtio_pci", "virtio_net"];
 
 /// Folders that must be there.
@@ -84,7 +84,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| path.display().to_string())
 }
 
-/// What the dynamic linker would load for a program; nothing for a static one.
+/// The libraries that the dynamic linker would load for a program; none for a static one.
 fn libraries(program: &Path) -> anyhow::Result<Vec<String>> {
     let output = shell::command(&["ldd"]).arg(program).output().context("ldd")?;
     Ok(library_paths(&String::from_utf8_lossy(&output.stdout)))

@@ -44,10 +44,10 @@ fn start(stage: &Stage, name: &str, command: Command) -> anyhow::Result<Process>
     Ok(server)
 }
 
-/// What a client measured.
+/// The measurements of a client.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Report {
-    /// What arrived at the receiver.
+    /// The rate at the receiver.
     pub bits_per_second: f64,
     /// Over so many seconds.
     pub seconds: f64,

@@ -24,7 +24,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// What QEMU has to be given for a monitor at `socket`.
+    /// The arguments of QEMU for a monitor at `socket`.
     pub fn arguments(socket: &Path) -> [String; 2] {
         ["-qmp".into(), format!("unix:{},server=on,wait=off", socket.display())]
     }

@@ -178,7 +178,7 @@ fn serve() -> anyhow::Result<()> {
         Ok(())
     })?;
     each_connection(RESET, |mut stream| {
-        // What it has not read makes it a reset.
+        // The bytes that it has not read make it a reset.
         stream.read_exact(&mut [0; 1])
     })?;
     each_datagram(ECHO, <[u8]>::to_vec)?;
@@ -251,12 +251,13 @@ fn source(mut stream: TcpStream) -> std::io::Result<()> {
     std::io::copy(&mut stream, &mut std::io::sink()).map(drop)
 }
 
-/// What the source sends, again and again: a length that is no multiple of anything on the way.
+/// Bytes that the source sends, again and again: a length that is no multiple of anything on the
+/// way.
 fn pattern() -> Vec<u8> {
     (0..100_003u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// What `sha256sum` prints for so many bytes of the source.
+/// The output of `sha256sum` for the first `len` bytes of the source.
 ///
 /// # Errors
 /// There is no such program.

@@ -80,7 +80,7 @@ impl Ovs {
         shell::output(&mut command)?;
         let command = ovs.files.command(&stage.directory, DPDK_SWITCH);
         ovs.start_switch(stage, dpdk.lend_to(command, &ovs.files.libraries()))?;
-        // What it calls an MTU is without the Ethernet header.
+        // Its MTU is without the Ethernet header.
         let mtu = setting.packet_len_max - 14;
         let ports = setting.ports.iter().map(|port| {
             let kind = format!("type=dpdkvhostuser mtu_request={mtu}");
@@ -90,7 +90,7 @@ impl Ovs {
         Ok(ovs)
     }
 
-    /// What it says to a command of `ovs-appctl`.
+    /// The answer to a command of `ovs-appctl`.
     ///
     /// # Errors
     /// It does not answer.

@@ -20,7 +20,7 @@ pub(crate) const NETWORK_SCHEMAS: [&str; 2] =
     ["usr/share/ovn/ovn-nb.ovsschema", "usr/share/ovn/ovn-sb.ovsschema"];
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
-/// What was unpacked.
+/// The directories of the unpacked packages.
 #[derive(Debug, Clone)]
 pub struct OvsFiles {
     root: PathBuf,
@@ -78,5 +78,5 @@ impl OvsFiles {
     }
 }
 
-/// What the programs look for in the environment.
+/// Environment variables in which the programs look for their directories.
 const PLACES: [&str; 4] = ["RUNDIR", "LOGDIR", "DBDIR", "SYSCONFDIR"];

@@ -1,11 +1,11 @@
-//! What ringway counts at a port.
+//! The counters of a port of ringway.
 
 use std::fmt;
 
 use anyhow::{Context, ensure};
 use ringway_control::protocol::{DirectionStats, PortStats, reply_line};
 
-/// What ringway says about one port.
+/// The statistics of one port.
 #[derive(Debug)]
 pub struct Port(pub(crate) PortStats);
 
@@ -41,7 +41,7 @@ pub enum Way {
     From,
 }
 
-/// What went through in one direction, for differences.
+/// Packets and bytes of one direction, for differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     /// Packets that went through.
@@ -55,7 +55,7 @@ pub struct Moved {
 }
 
 impl Port {
-    /// What went through so far.
+    /// The packets and bytes up to now.
     pub fn moved(&self, way: Way) -> Moved {
         let &DirectionStats { packets, bytes, kicks, calls, .. } = self.direction(way);
         Moved { packets, bytes, kicks, calls }
@@ -142,7 +142,7 @@ impl fmt::Display for Moved {
 }
 
 impl Moved {
-    /// What went through since `before`.
+    /// The packets and bytes since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(before.packets),

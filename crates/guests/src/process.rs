@@ -75,7 +75,7 @@ impl Process {
         Ok(Self { name: name.to_string(), command: shell::show(command), child, log })
     }
 
-    /// What it is called in messages.
+    /// The name of the process in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -90,7 +90,7 @@ impl Process {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// The output of the process up to now.
     pub fn printed(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

@@ -33,7 +33,7 @@ pub const MAC: &str = "52:54:00:12:34:01";
 /// The first version that does not crash with MSI-X under software emulation.
 const VERSION_WITH_VECTORS: u32 = 8;
 
-/// What a guest's machine has.
+/// The hardware of a guest's machine.
 #[derive(Debug, Default)]
 pub struct Machine<'a> {
     /// Options of the vhost-user device, such as `,packed=on`.
@@ -46,8 +46,8 @@ pub struct Machine<'a> {
     pub memory: &'a str,
 }
 
-/// What this machine lacks for such guests, if anything: below `qemu` is QEMU, and below `kernel`
-/// their kernel.
+/// The reason why this machine cannot run such guests, if there is one: below `qemu` is QEMU, and
+/// below `kernel` their kernel.
 pub fn missing(qemu: &Path, kernel: &Path) -> Option<String> {
     let programs = [&["busybox"], &initramfs::PROGRAMS[..]].concat();
     let no_qemu = || {
@@ -146,7 +146,7 @@ pub fn set_up(guest: &mut Console, mac: &str, address: &str, mtu: u32) -> anyhow
     Ok(())
 }
 
-/// What a kernel is run on.
+/// The processor model that a kernel runs on.
 fn processor(image: &Path) -> &'static str {
     let name = image.file_name().unwrap_or_default().to_string_lossy();
     match name.starts_with("vmlinuz-6.1.") {

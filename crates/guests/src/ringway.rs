@@ -118,7 +118,7 @@ impl Ringway {
         self.process.id()
     }
 
-    /// What it says about a port.
+    /// The statistics of a port.
     ///
     /// # Errors
     /// It does not answer, or has no such port.
@@ -128,7 +128,7 @@ impl Ringway {
         Ok(Port(port.with_context(|| format!("ringway: no port {name} in {stats:?}"))?.clone()))
     }
 
-    /// What it has printed so far.
+    /// The output of ringway up to now.
     pub fn printed(&self) -> String {
         self.process.printed()
     }
@@ -159,7 +159,7 @@ impl Ringway {
         self.client.stats()
     }
 
-    /// What it says about its workers; at least one.
+    /// The statistics of its workers; at least one.
     ///
     /// # Errors
     /// It does not answer.
@@ -169,7 +169,7 @@ impl Ringway {
         Ok(workers)
     }
 
-    /// What `ringway attach` says that a program has to be given to use a port.
+    /// Arguments that a program has to be given to use a port, from `ringway attach`.
     ///
     /// # Errors
     /// It refuses.
@@ -200,7 +200,7 @@ impl Ringway {
         self.told(&["port", "set", name, option]).map(drop)
     }
 
-    /// What it prints when it is asked this.
+    /// The output of a command that asks ringway this.
     ///
     /// # Errors
     /// It refuses.

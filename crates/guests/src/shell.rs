@@ -65,7 +65,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     DIRECTORIES.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.is_file())
 }
 
-/// Which of these programs are not installed, if any.
+/// The programs among these that are not installed, if there are any.
 pub fn missing(programs: &[&str]) -> Option<String> {
     let absent = programs.iter().filter(|name| find_program(name).is_none());
     let absent: Vec<&str> = absent.copied().collect();

@@ -1,4 +1,4 @@
-//! What every scenario or measurement has: places, and a way to say what it does.
+//! The stage of a scenario or measurement: places, and a way to say what it does.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -32,7 +32,7 @@ pub struct Programs {
 /// The surroundings of one scenario.
 #[derive(Debug)]
 pub struct Stage {
-    /// What is started.
+    /// The programs that are started.
     pub programs: Programs,
     /// Programs of this machine that QEMU guests have beside the usual ones.
     pub guest_programs: Vec<PathBuf>,

@@ -18,10 +18,10 @@ use super::stage::Stage;
 /// prompt would not do: it comes letter by letter, so that a message on the other stream can tear
 /// it apart; the answer is one piece.
 const ASK: &str = "show fwd noop";
-/// What it answers to [`ASK`].
+/// The answer of testpmd to [`ASK`].
 const ANSWER: &str = "Bad arguments";
 
-/// What it says about a port whose link is up.
+/// The line that it prints for a port whose link is up.
 const LINK_UP: &str = "Link status: up";
 
 /// Makes a program print line by line although it is not on a terminal (part of coreutils).
@@ -43,7 +43,7 @@ pub struct Testpmd {
 /// How one of several is started.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting<'a> {
-    /// What its logs are called.
+    /// The name of its logs.
     pub name: &'a str,
     /// Where it forwards.
     pub processor: usize,
@@ -53,7 +53,7 @@ pub struct Setting<'a> {
     pub options: &'a str,
 }
 
-/// What it counted on its port.
+/// The counters of its port.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Counted {
     /// Packets received, without those missed.
@@ -157,7 +157,7 @@ impl Testpmd {
         for command in ["show port info 0", "show port stats 0", "stop", "quit"] {
             self.console.send(command)?;
         }
-        // What it prints goes through a buffer that is only sure to be written when it ends.
+        // Its output goes through a buffer that is only sure to be written when it ends.
         let (status, text) = self.console.wait_end(mark, COMMAND_LIMIT)?;
         ensure!(status.success(), "testpmd: {status}:\n{text}");
         Ok(text)
@@ -171,7 +171,7 @@ impl Testpmd {
         self.run_within(command, COMMAND_LIMIT)
     }
 
-    /// What is typed before it looks waits for it.
+    /// A command that is typed before testpmd reads waits for it.
     fn run_within(&mut self, command: &str, limit: Duration) -> anyhow::Result<String> {
         let mark = self.console.mark();
         self.console.send(command)?;

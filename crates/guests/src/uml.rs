@@ -40,7 +40,8 @@ ip link set lo up
 /// its path, and a running program has it mapped.
 pub const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xstate.so"));
 
-/// What this machine lacks for such guests, if anything; `root` is below which User Mode Linux is.
+/// The reason why this machine cannot run such guests, if there is one; below `root` is User Mode
+/// Linux.
 pub fn missing(root: &Path) -> Option<String> {
     let no_uml = || {
         let missing = uml_files::find(root).is_none();

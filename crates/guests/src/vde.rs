@@ -24,7 +24,7 @@ pub const PACKET_LEN_MAX: usize = 1518;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What a request begins with: a fixed number, the version, and that a port is wanted.
+/// The beginning of a request: a fixed number, the version, and that a port is wanted.
 const REQUEST: [u32; 3] = [0xfeed_face, 3, 0];
 /// Address family of such a socket, and the bytes of its path in an address.
 const AF_UNIX: u16 = 1;

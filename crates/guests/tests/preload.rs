@@ -1,4 +1,4 @@
-//! What is put in front of User Mode Linux: a part of the processor's state is set as the whole.
+//! The library in front of User Mode Linux: a part of the processor's state is set as the whole.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::fs;
