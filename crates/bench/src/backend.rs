@@ -22,11 +22,11 @@ pub(crate) struct Backend {
     listener: Listener,
     link: Option<(Connection, Session)>,
     features: Features,
-    /// What a queue tells its driver about kicks when it starts.
+    /// The kicks that a queue asks its driver for when it starts.
     arm: Arm,
     memory: GuestMemory,
     pub port: AnyGuestPort,
-    /// What the guest has accepted.
+    /// The features that the guest has accepted.
     pub accepted: Features,
     /// Of the receiveq and of the transmitq.
     pub fds: [QueueFds; 2],

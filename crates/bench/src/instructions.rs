@@ -40,7 +40,8 @@ const BUFFERS_LEN: u64 = 8 << 20;
 const BURSTS: usize = 16;
 const MORE_BURSTS: usize = 80;
 
-/// What is counted: its name in tables, the function, how the program is told, and packets.
+/// The code that is counted: its name in tables, the function, how the program is told, and
+/// packets.
 ///
 /// Of the worker its loop and the copy alone are counted, not what it does once for each visit of
 /// some packets: clocks, publishing, sleeping. So the number hardly depends on when it runs.

@@ -1,4 +1,4 @@
-//! What a measurement ran on, and which processors it may use.
+//! The machine that a measurement ran on, and the processors that it may use.
 //!
 //! Limits: what `/proc` and a program's own `--version` say.
 

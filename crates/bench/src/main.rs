@@ -60,7 +60,7 @@ enum What {
     /// Linux guests on ringway, and on what they would use instead: taps, a bridge, DPDK
     #[command(mut_args(|arg| GUEST.defaults(arg)))]
     Guest(guest::Options),
-    /// What made virtio-net fast, from 2008 on: each technique switched on in turn in real guests
+    /// Techniques that made virtio-net fast, from 2008 on: each switched on in turn in real guests
     /// (--guest), or what no guest of today lets one switch
     #[command(mut_args(|arg| HISTORY.defaults(arg)))]
     History(HistoryArgs),
@@ -82,7 +82,7 @@ enum What {
     /// 2 to 64 ports, 1 to 8 queue pairs: what a packet, a port and being idle cost
     #[command(mut_args(|arg| SCALE.defaults(arg)))]
     Scale(ScaleArgs),
-    /// What a packet from guest to guest costs a worker, beside one copy of it
+    /// The cost of a packet from guest to guest to a worker, beside one copy of it
     #[command(mut_args(|arg| SWITCH.defaults(arg)))]
     Switch(Options),
     /// Instructions per packet, counted by valgrind: does not depend on what else the machine does
@@ -119,7 +119,7 @@ struct HistoryArgs {
 struct ScaleArgs {
     #[command(flatten)]
     amount: Options,
-    /// So many workers instead: what one more brings, and a prediction for 16
+    /// Numbers of workers instead: what one more brings, and a prediction for 16
     #[arg(long, value_delimiter = ',', value_name = "COUNT")]
     workers: Vec<usize>,
 }

@@ -1,4 +1,4 @@
-//! What every measurement is told, as it is typed. Limits: what only one kind is told is its own
+//! Options of all measurements, as they are typed. Limits: options of only one kind are its own
 //! affair.
 
 use std::path::PathBuf;

@@ -8,7 +8,7 @@ use ringway_guests::stage::Programs;
 use ringway_guests::{DpdkFiles, OvsFiles, OwnLoader, Stage, shell};
 use ringway_testkit::BINARY_VARIABLE;
 
-/// What to do where no ringway can be started.
+/// The advice where no ringway can be started.
 pub(crate) const NO_DAEMON: &str = "no daemon: RINGWAY_BIN can name the program";
 
 /// Names a directory with the files of a kernel's Debian package in it, unpacked.

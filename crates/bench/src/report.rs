@@ -1,4 +1,4 @@
-//! What a measurement found, as plain values; [`text`] and [`html`] show it.
+//! The results of a measurement, as plain values; [`text`] and [`html`] show them.
 //!
 //! How: a report has tables; a table knows the units of its columns, and which of them are drawn as
 //! bars, too. Every number keeps its spread. JSON is the report itself.
@@ -26,7 +26,7 @@ pub struct Report {
     pub machine: Machine,
     /// How it was measured, one sentence each.
     pub method: Vec<String>,
-    /// What could not be measured and why, one sentence each.
+    /// Measurements that failed and why, one sentence each.
     pub left_out: Vec<String>,
     /// The commands that were run for it, each once.
     pub commands: Vec<String>,
@@ -87,7 +87,7 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Cell {
-    /// What the row is about.
+    /// The subject of the row.
     Text(String),
     Number {
         #[serde(flatten)]

@@ -135,7 +135,7 @@ fn put_one(sink: &mut impl PacketSink, memory: SharedSlice, len: usize) -> anyho
     }
 }
 
-/// What a socket and its application do.
+/// A socket and its application.
 struct Receiver {
     held: Vec<Held>,
     truesize: u64,

@@ -72,7 +72,7 @@ fn what_no_guest_lets_one_switch_is_measured() {
     let report: Value = serde_json::from_str(&json).expect("JSON");
     let names = |table: usize| {
         let rows = report["tables"][table]["rows"].as_array().expect("rows");
-        // What arrives: of streams in the first number, under overload in the second.
+        // The rate that arrives: of streams in the first number, under overload in the second.
         let above = |row: &&Value| row[1 + table / 2]["median"].as_f64() > Some(0.0);
         let names = rows.iter().filter(above).filter_map(|row| row[0].as_str());
         names.collect::<Vec<_>>().join("; ")
@@ -140,7 +140,7 @@ fn every_packet_from_guest_to_guest_has_its_price() {
     }
     let all = report["tables"][1]["rows"].as_array().expect("rows");
     assert!(all.len() >= 6 && all.iter().all(|row| row[3]["median"].as_f64() > Some(0.0)));
-    // What has no row is named.
+    // Programs that have no row are named.
     assert!(json.contains("missing: vde_switch"), "{json}");
 }
 

@@ -41,7 +41,7 @@ fn browser(directory: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     output.status.success().then_some(output.stdout)
 }
 
-/// What the browser says about the page in a window of that width.
+/// The browser's report about the page in a window of that width.
 fn found(directory: &Path, width: u64, is_dark: bool) -> Option<Value> {
     let frame = directory.join("frame.html");
     std::fs::write(&frame, FRAME.replace("WIDTH", &width.to_string())).expect("written");

@@ -18,7 +18,7 @@ const UDP_PAYLOAD_LEN: u32 = 22;
 
 const GIB: f64 = (1 << 30) as f64;
 
-/// What iperf3 is told for TCP from the guest that asks and to it, of one stream and of several.
+/// Options of iperf3 for TCP from the guest that asks and to it, of one stream and of several.
 const TCP: [&str; 4] = ["", "-R", "-P 4", "-P 4 -R"];
 
 /// Pings when all is idle: how many, and the seconds in between, in which all goes to sleep.
@@ -91,7 +91,7 @@ impl Compared for Rig {
     }
 }
 
-/// What iperf3 is told: an address, for how many seconds, and more words.
+/// Arguments of iperf3: an address, for how many seconds, and more words.
 pub(super) type Asked<'a> = (&'a str, u64, &'a str);
 
 /// The rate of TCP in Gb/s, by how much each of `times` grew meanwhile, and the bytes that arrived.

@@ -22,7 +22,8 @@ use crate::spread::Spread;
 
 pub(super) const KIND: &str = "pacing";
 
-/// What is compared, as after `notify=`. The first is held against each other, and against itself.
+/// The policies that are compared, as after `notify=`. The first is held against each other, and
+/// against itself.
 const POLICIES: [&str; 8] = [
     "adaptive",
     "adaptive",
@@ -34,7 +35,7 @@ const POLICIES: [&str; 8] = [
     "coalesce:16/50us",
 ];
 
-/// What the second row of the first policy is called.
+/// The name of the first policy's second row.
 const AGAIN: &str = "adaptive again";
 
 const FIGURES: [Column; 7] = [
@@ -49,8 +50,8 @@ const FIGURES: [Column; 7] = [
 
 type Found = [[Option<f64>; FIGURES.len()]; POLICIES.len()];
 
-/// What goes on at once: a stream, as iperf3 is told its direction, and pings or none. With the
-/// number of the first figure that it gives.
+/// The loads: a stream, as iperf3 is told its direction, and pings at the same time or none. With
+/// the number of the first figure that it gives.
 const LOADS: [(&str, bool, usize); 4] =
     [("", false, 0), ("-R", false, 1), ("", true, 3), ("-R", true, 5)];
 

@@ -29,11 +29,11 @@ const DPDK_OPTIONS: &str = "--forward-mode=io";
 pub(super) enum Carrier {
     /// Ringway, with a tap where this machine takes part.
     Ringway,
-    /// What the guest's own machine has: a tap, and a bridge between two of them.
+    /// The network of the guest's own machine: a tap, and a bridge between two of them.
     Own,
     /// DPDK's vhost-user device and its tap.
     Dpdk,
-    /// What a row of the history says, with a tap: a device of this program, or ringway itself.
+    /// The device of a row of the history, with a tap: one of this program, or ringway itself.
     Row(Technique),
 }
 
@@ -183,7 +183,7 @@ impl Rig {
         if let Beside::Testpmd(testpmd) = &mut self.beside {
             testpmd.forward(false)?;
         }
-        // What is on its way arrives, so that no turn has the end of another's traffic in it.
+        // Packets on their way arrive, so that no turn has the end of another's traffic in it.
         thread::sleep(Duration::from_millis(50));
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::machine::keeping_to;
 pub(super) const METHOD: &str = "A guest keeps to one processor, what runs beside it to the \
      others; what is between two guests, one processor each, goes where the scheduler puts it.";
 
-/// What runs beside a guest.
+/// The process or thread beside a guest.
 #[derive(Debug)]
 pub(super) enum Beside {
     None,

@@ -87,7 +87,8 @@ pub(super) fn take(
     let line = format!("lines=$(mktemp) && {line} >$lines; cat $lines; rm $lines");
     let sides = Sides::of(rig.plan.pairing, &processors());
     let (seen, printed) = thread::scope(|scope| {
-        // What this thread starts keeps off the guest's processor, as all that is beside it.
+        // Programs that this thread starts keep off the guest's processor, as all that is beside
+        // it.
         keeping_to(&sides.rest, || {
             let pings = has_pings.then(|| scope.spawn(|| Side::Here.must(&line)));
             thread::sleep(STARTS);

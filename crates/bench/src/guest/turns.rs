@@ -1,10 +1,11 @@
-//! What is compared is booted first, and takes turns; the figures of each turn go into two tables.
+//! Rows that are compared are booted first, and take turns; the figures of each turn go into two
+//! tables.
 
 use super::pairing::Options;
 use crate::progress::Progress;
 use crate::report::{Column, Grid, Report};
 
-/// What one turn found, in the order of the columns of both tables.
+/// The figures of one turn, in the order of the columns of both tables.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub rates: Vec<Option<f64>>,

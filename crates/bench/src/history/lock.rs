@@ -31,14 +31,14 @@ pub(super) const COLUMNS: [Column; 2] = [("host → guest, Gb/s", 2), ("a kick t
 pub(super) const ROWS: [(&str, bool); 2] =
     [("held while the tap is read", true), ("not held while the tap is read", false)];
 
-/// What both ends share beside the rings.
+/// The state that both ends share beside the rings.
 struct Link {
     is_held: bool,
     /// Locked by the device for as long as it works; whether it was kicked.
     is_kicked: Mutex<bool>,
 }
 
-/// What arrives, and how long a kick takes.
+/// The rate that arrives, and how long a kick takes.
 pub(super) fn measure(
     is_held: bool,
     processors: [usize; 2],

@@ -144,7 +144,7 @@ fn offer(
         if elapsed >= duration {
             return Ok((offered, put, elapsed.as_secs_f64()));
         }
-        // What is due while this thread did not run is offered at once.
+        // Packets that are due while this thread did not run are offered at once.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let due = (rate * elapsed.as_secs_f64()).min(1e15) as u64;
         let due = if rate.is_infinite() { BATCH } else { due.saturating_sub(offered) };

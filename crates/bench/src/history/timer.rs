@@ -21,7 +21,7 @@ use crate::report::Column;
 
 const QUEUE_SIZE: u16 = 128;
 
-/// What a host of 2008 was without.
+/// The features that a host of 2008 did not have.
 const WITHOUT: Features =
     Features::IN_ORDER.union(Features::EVENT_IDX).union(Features::INDIRECT_DESC);
 
@@ -63,7 +63,7 @@ pub(super) const ROWS: [(&str, Technique); 3] = [
     ),
 ];
 
-/// What both ends share beside the ring.
+/// The state that both ends share beside the ring.
 struct Link {
     technique: Technique,
     kick: EventFd,

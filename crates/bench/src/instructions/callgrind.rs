@@ -11,8 +11,8 @@ use crate::programs;
 /// Under what the data plane of ringway runs.
 const UNDER_VARIABLE: &str = "RINGWAY_DATA_PLANE_UNDER";
 
-/// What callgrind counts in one function of this program, or of the daemon that it starts; `None`:
-/// in all of it.
+/// Instructions that callgrind counts in one function of this program, or of the daemon that it
+/// starts; `None`: in all of it.
 pub(super) fn callgrind(
     arguments: &[&str],
     function: Option<&str>,

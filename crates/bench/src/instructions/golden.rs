@@ -7,7 +7,7 @@ use anyhow::Context;
 /// Instructions per packet, by ring format and part.
 pub type Counts = BTreeMap<String, f64>;
 
-/// What a number may grow by.
+/// The share by which a number may grow.
 const GROWTH_MAX: f64 = 0.03;
 
 const HEAD: &str = "# Instructions per 64-byte packet; see crates/bench/src/instructions.rs.\n\

@@ -1,4 +1,4 @@
-//! What is measured in turns, value by value, and the table that it makes.
+//! A grid of values that are measured in turns, and the table that it makes.
 //!
 //! How: every row is measured once in each round. A ratio of two rows is taken within a round,
 //! between neighbours in time; only then the median of the ratios is shown.
@@ -39,7 +39,7 @@ impl Grid {
         self
     }
 
-    /// What a round has found about a row: a value for each column.
+    /// The values that a round has found for a row: one for each column.
     pub fn add(&mut self, name: &[String], round: usize, values: &[Option<f64>]) {
         assert_eq!(values.len(), self.columns.len(), "{name:?}");
         let at = self.rows.iter().position(|row| row.name == name).unwrap_or_else(|| {

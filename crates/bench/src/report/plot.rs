@@ -11,8 +11,8 @@ use super::verdict::is_ours;
 use super::{Cell, Plot, Table};
 use crate::spread::Spread;
 
-/// What a page with plots needs. Where there is no room beside the bars, names and numbers stand
-/// above them.
+/// The style sheet of a page with plots. Where there is no room beside the bars, names and numbers
+/// stand above them.
 pub(super) const STYLE: &str = "\
 figure{margin:1.5rem 0}figcaption,figure h3{font-size:1rem;margin:.8rem 0 .3rem}figcaption{\
 font-weight:bold}figure h3{font-weight:normal;border-bottom:1px solid var(--line)}.b{\
@@ -31,7 +31,7 @@ const COLORS: [&str; 7] =
 /// Of ringway alone, in every plot.
 const OURS: &str = "#d55e00";
 
-/// What the longest bar may be of the shortest where both are seen on an even scale.
+/// The largest ratio of the longest bar to the shortest one on an even scale.
 const EVEN_MAX: f64 = 100.0;
 
 /// Names of powers of ten that stand beside each other on a telephone.
@@ -117,7 +117,7 @@ pub(super) fn figure(table: &Table, plot: &Plot) -> String {
     text
 }
 
-/// What is shown, with its unit; of a single series, also which.
+/// The quantity that is shown, with its unit; of a single series, also its name.
 pub(super) fn caption(table: &Table, Plot { unit, columns }: &Plot) -> String {
     let title = &table.title;
     let shown = if title.ends_with(unit) { String::new() } else { format!(", {unit}") };
@@ -216,8 +216,8 @@ mod tests {
         assert!(scale.axis().matches("<small").count() <= 1 + LABELS_MAX as usize);
     }
 
-    /// What a browser finds on a page of this width: how many names an axis has, and whether they
-    /// stand apart and within.
+    /// The axes on a page of this width, as a browser finds them: how many names an axis has, and
+    /// whether they stand apart and within.
     fn looked(page: &str, width: u32) -> Option<String> {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("frame.html");

@@ -1,4 +1,4 @@
-//! What a report says about ringway beside others, in one line for each plot: a pure function.
+//! The verdict of a report on ringway beside others, in one line for each plot: a pure function.
 //!
 //! How: rows that are called after ringway are compared with the best of the others that have the
 //! same words in front of their names (the same length, say); where there is none, with the limit.
@@ -34,7 +34,7 @@ pub fn verdict(table: &Table, plot: &Plot) -> Option<String> {
     Some(format!("ringway reaches {part:.2} of the limit (median)"))
 }
 
-/// What is more is better, but of times, memory and the like.
+/// More is better, but of times, memory and the like.
 fn is_more_better(unit: &str) -> bool {
     ["/s", "pps", "÷"].iter().any(|part| unit.contains(part))
 }

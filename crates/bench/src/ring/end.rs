@@ -90,7 +90,7 @@ pub(crate) fn is_ours(packet: &[u8]) -> bool {
     packet.get(12..14) == Some(&ETHER_TYPE)
 }
 
-/// What one side has done, to be looked at by another thread. On a cache line of its own.
+/// The counters of one side, to be looked at by another thread. On a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counts {

@@ -95,7 +95,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
         let setup = Setup { limit_depth, ..*setup };
         match throughput(&setup, &mut report) {
             Ok(values) => tables[*table].add(&cells(&setup), round, &values),
-            // What the peer cannot do is no reason to stop; what we cannot do is.
+            // A peer that fails is no reason to stop; a failure of our own is.
             Err(why) if setup.row.has_dpdk() => {
                 let why = format!("{}: {why:#}", name.join(", "));
                 progress.note(&why);

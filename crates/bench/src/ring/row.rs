@@ -1,4 +1,4 @@
-//! What can be compared: drivers and devices, and directions; and under which conditions.
+//! Rows that can be compared: drivers and devices, and directions; and under which conditions.
 
 use std::time::Duration;
 

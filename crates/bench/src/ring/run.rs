@@ -64,7 +64,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// What a side of ours does until it is told to stop.
+/// The loop of a side of ours until it is told to stop.
 type Does<'a> = Box<dyn FnOnce(&mut Work<'_>, &AtomicBool) -> anyhow::Result<()> + Send + 'a>;
 
 impl Setup<'_> {

@@ -36,7 +36,7 @@ pub(super) fn start(
 #[derive(Debug)]
 pub(super) struct Guests {
     guests: Vec<AnyUserGuest>,
-    /// What each sends to its partner.
+    /// The packet that each sends to its partner.
     packets: Vec<Vec<u8>>,
     /// Of each guest, those that it sends on.
     queue_pairs: Range<usize>,

@@ -78,8 +78,8 @@ pub fn measure(options: &Options, workers: &[usize]) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// What so many workers would do, and why: from the instructions of a packet with one worker and
-/// with more.
+/// The predicted rate of [`PREDICTED`] workers, and why: from the instructions of a packet with one
+/// worker and with more.
 fn prediction(rate_of_one: Option<f64>, one: f64, (most, of_most): (usize, f64)) -> String {
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     let [predicted, most] = [PREDICTED, most].map(|count| count as f64);
@@ -123,7 +123,7 @@ fn measure_one(workers: usize, duration: Duration) -> anyhow::Result<[f64; 2]> {
     })?;
     let busy = Usage::look(daemon.pid())?.since(&before);
     ensure!(moved > 0.0, "nothing arrived");
-    // What was exchanged to warm up counts with the time that it took.
+    // The packets that were exchanged to warm up count with the time that they took.
     Ok([moved / duration.as_secs_f64() / 1e6, busy.processor_ns / (moved * 1.25)])
 }
 

@@ -47,7 +47,7 @@ impl AsFd for Way {
 }
 
 impl End for CallEnd {
-    /// What cannot be sent now can be later, or it will be missed at the other end.
+    /// A packet that cannot be sent now can be later, or it will be missed at the other end.
     fn send(&mut self, packet: &Template) -> Result<bool, Broken> {
         self.packet.clear();
         self.packet.resize(self.header_len(), 0);

@@ -100,7 +100,7 @@ impl<E: End> Pair<E> {
         [self.sender, self.receiver]
     }
 
-    /// So many packets, sent at once and received.
+    /// Sends `count` packets at once and receives them.
     pub fn burst(&mut self, count: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + LIMIT;
         let (mut sent, mut received) = (0, 0);
@@ -117,8 +117,8 @@ impl<E: End> Pair<E> {
         Ok(())
     }
 
-    /// So many packets on the way at all times, for so long. Where a switch loses some, there is
-    /// silence after a while; then new ones take their place.
+    /// Keeps `count` packets on the way for `duration`. Where a switch loses some, there is silence
+    /// after a while; then new ones take their place.
     pub fn keep_on_the_way(&mut self, count: usize, duration: Duration) -> anyhow::Result<Arrived> {
         let began = Instant::now();
         let (mut on_the_way, mut packets, mut lost) = (0, 0, 0);

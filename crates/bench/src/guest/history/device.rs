@@ -42,7 +42,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Longest Ethernet packet with an MTU of 1500, in bytes.
 const MTU_LEN: usize = 1514;
 
-/// What woke the thread.
+/// The events that wake the thread.
 const BELL: u64 = 0;
 const MESSAGES: u64 = 1;
 const WORK: u64 = 2;
@@ -105,7 +105,7 @@ impl Drop for Device {
         self.questions = None;
         self.bell.notify();
         if let Some(thread) = self.thread.take() {
-            // What it has to say was asked for while it was measured.
+            // The answers of the thread were asked for while it was measured.
             let _ = thread.join();
         }
     }
@@ -167,7 +167,7 @@ struct Mover {
     tap: Tap,
     technique: Technique,
     pace: Pace,
-    /// What the guest sends is taken then; `None`: when it kicks.
+    /// The time at which packets of the guest are taken; `None`: when it kicks.
     timer_ends: Option<Nanos>,
     /// Something woke the thread since the transmitq was last looked at.
     is_kicked: bool,

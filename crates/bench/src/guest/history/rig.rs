@@ -15,7 +15,7 @@ use super::{PINGS, STREAMS};
 /// The number of the first row's plan.
 const FIRST: u8 = 100;
 
-/// What QEMU offers its guest by itself, whatever the device does.
+/// The features that QEMU offers its guest by itself, whatever the device does.
 const OF_THE_MACHINE: Features = Features::MAC.union(Features::STATUS);
 
 #[derive(Debug)]

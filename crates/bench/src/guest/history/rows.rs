@@ -3,7 +3,7 @@
 use ringway_net::Features;
 use ringway_net::moderation::Policy;
 
-/// What a row is called, what it switches on for readers, and what it changes.
+/// The name of a row, what it switches on for readers, and what it changes.
 type Step = (&'static str, &'static str, fn(&mut Technique));
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub(super) fn rows() -> Vec<(&'static str, Technique)> {
     STEPS.iter().map(row).collect()
 }
 
-/// What cannot be switched with a guest of today, and why.
+/// Techniques that cannot be switched with a guest of today, and why.
 pub(super) const NOT_SWITCHED: [&str; 6] = [
     "full rings end the timer: a guest of today does not kick a device that has asked for no \
      kicks, also when the ring is full; every row with a timer is one without; with ringway's own \

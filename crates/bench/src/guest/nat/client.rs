@@ -1,4 +1,4 @@
-//! What asks in a guest: this program, which opens connections to the provider and sends bytes to
+//! The client in a guest: this program, which opens connections to the provider and sends bytes to
 //! and fro.
 //!
 //! How: User Mode Linux sees the files of this machine; a QEMU guest has it in its initramfs.

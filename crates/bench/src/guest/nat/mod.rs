@@ -69,7 +69,7 @@ struct Place<'a> {
     pairing: Pairing,
     machine: &'a Process,
     directory: &'a Path,
-    /// What asks in a guest.
+    /// The program that asks in a guest.
     client: &'a Path,
 }
 

@@ -81,7 +81,7 @@ impl Rig {
         }
     }
 
-    /// What the routers have for themselves; the guest that is its own has all of it.
+    /// The memory of the routers' own; the guest that is its own router has all of it.
     pub fn memory_kib(&self) -> anyhow::Result<f64> {
         let routers = self.routers();
         let processes = if routers.is_empty() { vec![self.guests[0].id()] } else { routers };

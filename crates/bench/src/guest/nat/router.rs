@@ -23,7 +23,7 @@ pub(super) enum Router {
     Nat,
     /// Ringway with a tap, and the kernel behind it: needs root.
     Tap,
-    /// What QEMU has built in: libslirp.
+    /// The router that QEMU has built in: libslirp.
     User,
     PasstVhost,
     PasstStream,
