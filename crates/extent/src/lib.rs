@@ -25,7 +25,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// So much in each run, and so much in the long tier, or as much as the variable says.
+    /// An amount for each run, and one for the long tier; the variable asks for another one.
     pub const fn new(variable: &'static str, short: u64, long: u64) -> Self {
         Self { variable, short, long }
     }
