@@ -1,4 +1,4 @@
-//! What a device writes into used rings, descriptors and buffers, against the driver.
+//! A device's writes into used rings, descriptors and buffers, against the driver.
 
 use std::cell::RefCell;
 

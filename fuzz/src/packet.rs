@@ -1,4 +1,4 @@
-//! What a guest writes in front of its packets, into them, and into its controlq.
+//! A guest's writes in front of its packets, into them, and into its controlq.
 
 use ringway_net::offload::{SEGMENTS_MAX, complete};
 use ringway_net::{

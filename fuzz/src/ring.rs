@@ -1,4 +1,4 @@
-//! What a guest writes into its rings: descriptors, indexes, tables, in memory it may change.
+//! A guest's writes into its rings: descriptors, indexes, tables, in memory it may change.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,4 +1,4 @@
-//! What a front-end sends to a session, with descriptors, and what its guest and the device do
+//! Messages of a front-end to a session, with descriptors, and what its guest and the device do
 //! between.
 //!
 //! How: three bytes make a step. Most steps are requests that fit each other (few rings, few places
@@ -70,7 +70,7 @@ pub type Reached = BTreeSet<&'static str>;
 #[derive(Default)]
 struct Host {
     running: [bool; RINGS],
-    /// So many effects are carried out before one fails.
+    /// The number of effects that are carried out before one fails.
     fails_after: Option<usize>,
     reached: Reached,
 }
@@ -112,8 +112,8 @@ pub fn session(data: &[u8]) -> Reached {
     host.reached
 }
 
-/// What has been said before the input begins: each bit is one thing, so that far from all has to
-/// be found by chance.
+/// Messages before the input begins: each bit is one thing, so that far from all has to be found by
+/// chance.
 fn beginning(bits: u8) -> Vec<(Vec<u8>, usize)> {
     let region = u64s(&[1, 0x10_0000, 0x10_0000, 0x7000_0000, 0]);
     let mut all = vec![(message(2, &u64s(&[FEATURES[usize::from(bits >> 6)]])), 0, 1)];

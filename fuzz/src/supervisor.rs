@@ -1,4 +1,4 @@
-//! What a data plane says to the supervisor, in any order, between what a front-end sends.
+//! Messages of a data plane to the supervisor, in any order, between those of a front-end.
 //!
 //! How: a byte says what comes next: a piece of a request, a message of any bytes, an answer that
 //! nearly fits, a death, or another supervisor that goes on. File descriptors are numbers, each of

@@ -1,4 +1,4 @@
-//! What guests send, against what the switch reads of it: tags, ARP, neighbour discovery, IGMP,
+//! Packets of guests, against what the switch reads of them: tags, ARP, neighbour discovery, IGMP,
 //! MLD.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +22,7 @@ const FRAMES_MAX: usize = 16;
 /// Between two frames, in nanoseconds: an input covers several seconds.
 const FRAME_NS: u64 = 300_000_000;
 
-/// What stands between the Ethernet addresses and the bytes of the input, so that they are read.
+/// Bytes between the Ethernet addresses and the bytes of the input, so that they are read.
 const STARTS: [&[u8]; 8] = [
     &[],
     // IPv4 with IGMP, and with UDP.

@@ -1,4 +1,4 @@
-//! What operators and control clients write: files, flags, and lines of JSON.
+//! Text of operators and control clients: files, flags, and lines of JSON.
 //!
 //! How: most of an input chooses among the keys there are and among values that have meant
 //! something; what is chosen is written as a file, or as a request. The rest of the input is text
@@ -88,7 +88,7 @@ pub(crate) fn control_json(data: &[u8]) {
     }
 }
 
-/// What the daemon does with a request before it opens anything.
+/// The checks of the daemon on a request before it opens anything.
 fn carry_out(request: &Request) {
     let there = PortSpec::new("a", PortKind::Vm { socket: "/run/a.sock".into() });
     match request {

@@ -1,4 +1,4 @@
-//! What a front-end sends: bytes to messages.
+//! Messages of a front-end: bytes to messages.
 
 use ringway_vhost_user::codec;
 
@@ -14,7 +14,7 @@ pub(crate) fn codec(data: &[u8]) {
     let _ = codec::split(data);
     let Some((&request, payload)) = data.split_first() else { return };
     if let Ok(message) = codec::decode(&message(request, payload), Vec::new()) {
-        // What was understood can be said again, and means the same.
+        // A message that was understood can be encoded again, and means the same.
         let again = codec::decode(&codec::encode(&message), Vec::new());
         if !matches!(message.request, ringway_vhost_user::Request::Malformed { .. }) {
             assert!(again.is_ok_and(|again| again.request.code() == message.request.code()));
@@ -22,7 +22,8 @@ pub(crate) fn codec(data: &[u8]) {
     }
 }
 
-/// What the kernel tells of bridges: as it is, and as a message of any kind with a right length.
+/// Messages of the kernel about bridges: as they are, and as a message of any kind with a right
+/// length.
 pub(crate) fn bridge_fdb(data: &[u8]) {
     const NUMBER: u32 = 7;
     let _ = bridge_fdb::read(data, NUMBER);
@@ -39,7 +40,7 @@ pub(crate) fn bridge_fdb(data: &[u8]) {
     }
     for said in bridge_fdb::read(&bytes, NUMBER).into_iter().flatten() {
         match said {
-            // What is understood can be asked to go, and to come.
+            // An entry that is understood can be asked to go, and to come.
             bridge_fdb::Said::Entry(entry) => {
                 assert!(!bridge_fdb::remove(&entry, NUMBER).is_empty());
             }

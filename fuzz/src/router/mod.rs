@@ -1,4 +1,4 @@
-//! What a guest sends to a router, protocol by protocol, and what sockets say about its flows.
+//! A guest's packets to a router, protocol by protocol, and what sockets say about its flows.
 
 mod messages;
 
@@ -113,7 +113,7 @@ impl Router {
         self.receive();
     }
 
-    /// What a socket took may lead to the question how much it takes; that answer leads to none.
+    /// A write to a socket may lead to the question how much it takes; that answer leads to none.
     fn carry_out(&mut self, actions: &mut Actions, frame: &[u8]) {
         for action in actions.drain() {
             let mut answer = self.act(action, frame);
