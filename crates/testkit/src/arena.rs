@@ -18,7 +18,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 const GUARD_BYTES: usize = 16 * 4096;
 const GUARD_LEN: u64 = GUARD_BYTES as u64;
 const GUARD_PATTERN: u8 = 0xa5;
-/// What it is called in `/proc`.
+/// The name of the memory in `/proc`.
 pub(crate) const FILE_NAME: &CStr = c"ringway-test-memory";
 const PAGE_LEN: u64 = 4096;
 

@@ -48,7 +48,7 @@ const STATUS_DRIVER: u8 = 1 | 2;
 const STATUS_FEATURES_OK: u8 = STATUS_DRIVER | 8;
 const STATUS_DRIVER_OK: u8 = STATUS_FEATURES_OK | 4;
 
-/// What a guest wants.
+/// The options of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestOptions {
     /// The driver accepts what is offered and in this set; `VERSION_1` must be in both.
@@ -153,7 +153,7 @@ impl AttachedQueue {
         self.kick.notify();
     }
 
-    /// What the device calls through; it has the same open file description.
+    /// The eventfd through which the device calls; it has the same open file description.
     pub fn call_fd(&self) -> BorrowedFd<'_> {
         self.call.as_fd()
     }
@@ -164,7 +164,7 @@ impl AttachedQueue {
 #[derive(Debug)]
 pub struct Attachment {
     frontend: Frontend,
-    /// What was negotiated.
+    /// The result of the negotiation.
     pub negotiated: Negotiated,
     /// The guest's address.
     pub mac: Mac,

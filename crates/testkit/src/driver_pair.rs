@@ -16,7 +16,7 @@ use crate::{Ring, TestMemory};
 /// Where the arena is for the device.
 pub const ARENA_AT: u64 = 0x10_0000;
 
-/// What a pair is like.
+/// The options of a pair.
 #[derive(Debug, Clone, Copy)]
 pub struct PairShape {
     /// The ring format; must be that of the pair's types.

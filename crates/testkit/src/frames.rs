@@ -37,12 +37,12 @@ pub struct Link {
     pub to: Mac,
 }
 
-/// What a stamped packet says about itself.
+/// The flow and number that a stamped packet carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Which stream of packets.
+    /// The stream of packets.
     pub flow: u64,
-    /// Which packet of it.
+    /// The number of the packet in it.
     pub sequence: u64,
 }
 

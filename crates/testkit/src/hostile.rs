@@ -158,7 +158,7 @@ impl HostileGuest {
         self.format
     }
 
-    /// What was negotiated.
+    /// The result of the negotiation.
     pub fn negotiated(&self) -> &Negotiated {
         &self.attachment.negotiated
     }

@@ -29,7 +29,7 @@ pub struct Mirror<D, V> {
     pub _memory: TestMemory,
 }
 
-/// What both are like.
+/// The options of the driver and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MirrorOptions {
     /// How the driver receives.

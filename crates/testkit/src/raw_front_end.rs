@@ -41,7 +41,7 @@ pub const REGIONS: [(u64, u64); 2] = [(0x1000_0000, 0x10_0000), (0x4000_0000, 0x
 /// User addresses are guest-physical ones and this.
 pub const USER_OFFSET: u64 = 0x7f00_0000_0000;
 
-/// What came back.
+/// The answer to a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// An acknowledgement, or another number: 0 is success.

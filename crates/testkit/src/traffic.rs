@@ -216,7 +216,7 @@ impl Traffic {
 
     fn accept(&mut self, way: usize, packet: &[u8]) -> Result<(), TrafficError> {
         let way = &mut self.ways[way];
-        // What is flooded to all ports is not counted here.
+        // Packets that are flooded to all ports are not counted here.
         let ours =
             packet.len() >= 12 && packet[..6] == way.link.to && packet[6..12] == way.link.from;
         if !ours {

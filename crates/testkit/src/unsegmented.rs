@@ -22,7 +22,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const DESTINATION_OPTIONS: u8 = 60;
 
-/// What is in a packet.
+/// The headers and payload of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsegmented {
     /// EtherTypes of its VLAN tags, outermost first.
@@ -104,7 +104,7 @@ impl Unsegmented {
         (header, [headers, transport].concat())
     }
 
-    /// What kind of segmentation is left undone.
+    /// The kind of segmentation that is left undone.
     pub fn gso(&self) -> GsoType {
         match (self.is_udp, self.is_ipv6) {
             (true, _) => GsoType::UdpL4,

@@ -1,4 +1,4 @@
-//! What a ringway uses, from `/proc`: processor time, wake-ups, memory, descriptors and mappings.
+//! Usage of a ringway, from `/proc`: processor time, wake-ups, memory, descriptors and mappings.
 //!
 //! How: a process and those that it has started count together: the supervisor and its data plane.
 //!
@@ -16,7 +16,7 @@ use crate::arena::FILE_NAME;
 /// Longest wait until what is no longer needed is gone.
 const GONE_LIMIT: Duration = Duration::from_secs(5);
 
-/// So far, with the time of the look; or between two looks.
+/// Usage up to a look, with the time of that look; or between two looks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
     /// Processor time.
@@ -50,7 +50,7 @@ impl Usage {
         Ok(sum)
     }
 
-    /// What was used since an earlier look.
+    /// The usage since an earlier look.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Usage {
     }
 }
 
-/// What a ringway holds.
+/// The descriptors and mappings that a ringway holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Open file descriptors.

@@ -34,7 +34,7 @@ const CONTROL_QUEUE_SIZE: u16 = 64;
 #[derive(Debug)]
 pub struct UserDevice {
     transport: FrontendTransport,
-    /// What was negotiated.
+    /// The negotiated features and lengths.
     pub negotiated: Negotiated,
     /// The configuration as it was when the device came up.
     pub config: NetConfig,

@@ -248,7 +248,7 @@ impl<Q: DriverQueue> UserGuest<Q> {
         self.pairs[0].driver.rx.counters()
     }
 
-    /// What the receiveq has counted, with its memory.
+    /// The counters of the receiveq, with its memory.
     pub fn rx_statistics(&self) -> RxStatistics {
         self.pairs[0].driver.rx.statistics()
     }
@@ -258,7 +258,7 @@ impl<Q: DriverQueue> UserGuest<Q> {
         self.pairs[0].driver.tx.in_flight()
     }
 
-    /// What the device and we agreed on.
+    /// The device, with the features that it and we agreed on.
     pub fn device(&mut self) -> &mut UserDevice {
         &mut self.device
     }

@@ -39,7 +39,7 @@ fn with_format(format: Features) -> GuestOptions {
     }
 }
 
-/// What becomes of the port.
+/// The fate of the port.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     /// This queue stops, and no other.

@@ -41,7 +41,7 @@ fn random_packet(rng: &mut Rng) -> Vec<u8> {
     packet
 }
 
-/// What was sent and has not come back, and what is held.
+/// The packets that were sent and have not come back, and those that are held.
 struct Carried<'a> {
     rng: &'a mut Rng,
     expected: VecDeque<(NetHeader, Vec<u8>)>,

@@ -39,7 +39,7 @@ const SEGMENT_LEN: u16 = 1448;
 const MIXED_PACKETS: u64 = 300;
 const MIXED_LEN_MAX: usize = 9014;
 
-/// What the guests are attached to.
+/// The back-end that the guests are attached to.
 enum Backend {
     Ringway(RingwayProcess),
     Other(PathBuf),

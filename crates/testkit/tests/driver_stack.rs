@@ -1,6 +1,6 @@
-//! What the driver hands to a stack that checks no checksums: large packets too, and only with a
-//! sum that the device vouches for or that is right. And room for what it sends, before it sends
-//! it.
+//! Packets that the driver hands to a stack that checks no checksums: large packets too, and only
+//! with a sum that the device vouches for or that is right. And room for what the stack sends,
+//! before it sends it.
 
 use std::mem;
 
@@ -19,7 +19,7 @@ const SIZE: u16 = 64;
 const LINK: Link = Link { from: [2, 0, 0, 0, 0, 1], to: [2, 0, 0, 0, 0, 2] };
 const LEN: usize = 40_000;
 const SEGMENT_LEN: u16 = 1448;
-/// What the stack may hand over at most.
+/// The longest packet that the stack may hand over, in bytes.
 const SENT_LEN_MAX: usize = 14 + 65_535;
 
 type Pair = DriverPair<SplitDriver, SplitDevice>;
@@ -60,7 +60,7 @@ fn complete(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// What the stack gets of it, and how many packets were counted as malformed.
+/// The bytes that the stack gets, and how many packets were counted as malformed.
 fn handed_up(header: &NetHeader, packet: &[u8]) -> (Option<Vec<u8>>, u64) {
     let (mut device, mut pair, _rest) = stack();
     assert!(pair.give(header, packet), "room");

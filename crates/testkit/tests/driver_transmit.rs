@@ -26,8 +26,8 @@ fn nothing() -> NetHeader {
     NetHeader::default()
 }
 
-/// What arrives is held and sent on from where it is; the bytes survive, and the memory comes back
-/// to the ring only after the device has read it.
+/// Packets that arrive are held and sent on from where they are; the bytes survive, and the memory
+/// comes back to the ring only after the device has read it.
 fn forwards_without_a_copy<D: DriverQueue, V: DeviceQueue>(indirect: bool) {
     let mut rng = Rng::from_environment("forward", 7);
     let mut pair = pair::<D, V>(indirect);

@@ -1,5 +1,5 @@
-//! What a receiver with a limit on memory gets through a real device, for each scheme of receive
-//! buffers: the same order as in the model.
+//! Payload that a receiver with a limit on memory gets through a real device, for each scheme of
+//! receive buffers: the same order as in the model.
 //!
 //! How: one guest sends to another through a `ringway run` of its own. The receiver holds packets,
 //! as a socket does, until they hold [`WINDOW_LEN`] bytes of memory (`truesize`); then it reads
@@ -175,7 +175,7 @@ impl Pair {
     }
 }
 
-/// What was found for one scheme: bytes of payload in a window, and how fast it went.
+/// The numbers of one scheme: bytes of payload in a window, and how fast it went.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
     payload: u64,

@@ -1,5 +1,5 @@
-//! Which rings a front-end has, as it negotiated them: with the control queue kept to itself, with
-//! one that it passes on, and with fewer rings than the device offers.
+//! The rings of a front-end, as it negotiated them: with the control queue kept to itself, with one
+//! that it passes on, and with fewer rings than the device offers.
 //!
 //! How: a front-end of single messages starts rings and sends packets on each transmit queue; what
 //! ringway says about queues and pairs is compared.

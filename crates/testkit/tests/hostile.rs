@@ -14,7 +14,7 @@ use ringway_testkit::beside::{
 use ringway_testkit::hostile::{RawDescriptor, WRITE};
 use ringway_testkit::{HostileGuest, RingwayProcess, Rng, Scramble};
 
-/// What each way to break a ring looks like; every one must stop that queue, and only that.
+/// The descriptors of each way to break a ring; each must stop that queue, and only that.
 fn offences(guest: &HostileGuest) -> Vec<(&'static str, usize, Vec<RawDescriptor>)> {
     let inside = guest.scratch().device_address;
     let readable = RawDescriptor { address: inside, len: 100, id: 0, flags: 0 };

@@ -1,5 +1,5 @@
-//! What guests cost that do nothing, or nothing but notify: an idle daemon sleeps, and a guest that
-//! kicks without end, or never takes anything, costs only itself.
+//! The cost of guests that do nothing, or nothing but notify: an idle daemon sleeps, and a guest
+//! that kicks without end, or never takes anything, costs only itself.
 //!
 //! Limits: that no thread wakes up is looked at for two seconds; a stray wake-up of the machine's
 //! making is given further chances, and so is a machine that has others to serve.
@@ -20,7 +20,7 @@ const GUESTS: usize = 16;
 /// How long no thread may wake up.
 const IDLE: Duration = Duration::from_secs(2);
 const CHANCES: usize = 5;
-/// What the last packets left behind, timers of 10 ms, is over then.
+/// The timers that the last packets left behind, 10 ms long, have ended then.
 const SETTLED: Duration = Duration::from_millis(100);
 /// Half a percent of [`IDLE`] on one core.
 const IDLE_NS_MAX: f64 = 10e6;

@@ -42,10 +42,10 @@ const POLICIES: [&str; 8] = [
     "adaptive",
 ];
 
-/// What a side without timers does where a policy would wait for one.
+/// The plan of a side without timers where a policy would wait for one.
 const AT_ONCE: Plan = Plan { notify: true, arm: Arm::Next, wake_at: None };
 
-/// What a side is, beside its half of the ring.
+/// The state of a side, beside its half of the ring.
 struct Part {
     is_awake: bool,
     /// Decides about what this side gives, and about what it takes.
@@ -87,7 +87,7 @@ struct Ends {
     short: bool,
 }
 
-/// What a test may switch.
+/// The switches of a test.
 #[derive(Clone, Copy, Default)]
 struct Rules {
     /// Timers end, once neither side can do anything else.
@@ -152,7 +152,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         let driver = ring.start(options);
         let mut device = V::start(&setup, &regions).expect("a right setup");
         device.arm_kicks(Arm::Next);
-        // What a transmitq gives are used buffers.
+        // A transmitq gives used buffers.
         let gives = if rng.one_in(2) { Role::UsedBuffers } else { Role::Producer };
         Self {
             driver,
@@ -283,7 +283,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         true
     }
 
-    /// What a side has published is decided about, and told of.
+    /// The policy decides about the buffers that a side has published, and the peer is notified.
     fn gave(&mut self, part: usize, moved: u32, ends: Ends) {
         self.parts[part].comes_back = ends.more;
         let notify = self.decide(part, GIVES, moved, ends).notify;

@@ -20,7 +20,7 @@ use smoltcp::wire::{DnsQueryType, EthernetAddress, IpAddress, IpCidr};
 
 const GUESTS: usize = 64;
 const LIMIT: Duration = Duration::from_secs(60);
-/// What each guest sends, and gets back.
+/// The number of bytes that each guest sends, and gets back.
 const LEN: usize = 50_000;
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
@@ -278,7 +278,7 @@ fn guests_of_a_router_with_two_queue_pairs_are_served_by_two_workers() -> Outcom
     for at in 0..GUESTS {
         let stats = ringway.port_stats(&format!("g{at}"))?;
         let all = stats.to_guest.packets;
-        // What went by the first pair only is not told by pair.
+        // Pairs are not listed where all packets went by the first one.
         let second = stats.pairs.get(1).map_or(0, |pair| pair.to_guest);
         // Leases, names and advertisements are no part of the connection, nor is what the router
         // asks each guest before it offers another one its address.

@@ -21,7 +21,7 @@ const ATTEMPTS: usize = 20;
 /// A packet with its header.
 type Received = (NetHeader, Vec<u8>);
 
-/// What a receiver may lack, and must then never see.
+/// The features of receivers; a receiver must never see an offload that it lacks.
 fn receivers() -> [(&'static str, Features); 5] {
     let tso = Features::GUEST_TSO4 | Features::GUEST_TSO6;
     let lacking = |features| (Features::OFFERED - features).drop_unmet();
@@ -50,7 +50,7 @@ fn addressed(packet: &Unsegmented, from: Mac, to: Mac) -> Received {
     (header, bytes)
 }
 
-/// What that guest has to receive.
+/// The packets that this guest has to receive.
 fn expected(guest: &AnyUserGuest, (header, bytes): &Received) -> Vec<Received> {
     let negotiated = guest.negotiated();
     if negotiated.accepts(header) {
@@ -217,8 +217,8 @@ fn a_packet_of_more_segments_than_the_receiver_has_buffers_waits_for_room() -> O
     Err("never were all segments received".into())
 }
 
-/// What is not what its header says cannot be cut: it is dropped and counted, and nothing else
-/// suffers.
+/// A packet that is not what its header says cannot be cut: it is dropped and counted, and nothing
+/// else suffers.
 #[test]
 fn a_packet_that_cannot_be_completed_is_counted() -> Outcome {
     let ringway = RingwayProcess::start(&[("a", ""), ("b", "")])?;

@@ -39,7 +39,7 @@ enum Consumer {
     Asleep,
 }
 
-/// What the packets are.
+/// The kind of the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Short,
@@ -78,7 +78,7 @@ struct World {
     now: u64,
     has_timers: bool,
     kind: Kind,
-    /// What may still happen elsewhere.
+    /// Events that may still happen elsewhere.
     reverse_left: u32,
     requests_left: u32,
     calls_left: u32,

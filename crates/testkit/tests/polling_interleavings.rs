@@ -14,7 +14,7 @@ use ringway_virtq::Arm;
 
 const PACKETS: u32 = 3;
 
-/// What a step takes, in nanoseconds: a look is over after a few of them.
+/// The time of a step, in nanoseconds: a look is over after a few of them.
 const STEP_NS: u64 = 9_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

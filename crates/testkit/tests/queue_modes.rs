@@ -1,5 +1,5 @@
-//! What `ringway stats` says of each queue while guests do something and while they do nothing:
-//! whether it is polled, and how often its kicks have woken the worker.
+//! The output of `ringway stats` for each queue while guests do something and while they do
+//! nothing: whether it is polled, and how often its kicks have woken the worker.
 //!
 //! Limits: what is shown is looked at again and again until it is as expected, for
 //! [`SHOWN_LIMIT`] at most.
@@ -32,7 +32,7 @@ fn attach(ringway: &RingwayProcess, format: Features) -> Result<[AnyUserGuest; 2
     attach_two(ringway, [&accepting(accept), &accepting(accept)])
 }
 
-/// What is shown of one queue.
+/// The statistics of one queue.
 fn queue(ringway: &RingwayProcess, port: &str, name: &str) -> Result<QueueStats, Box<dyn Error>> {
     let mut queues = ringway.port_stats(port)?.queues.into_iter();
     Ok(queues.find(|queue| queue.queue == name).ok_or_else(|| format!("no {name}"))?)

@@ -24,7 +24,7 @@ fn segments(packet: &Unsegmented) -> Vec<Vec<u8>> {
     all
 }
 
-/// What smoltcp finds behind the IP headers, with the addresses and the identification.
+/// The bytes that smoltcp finds behind the IP headers, with the addresses and the identification.
 fn open_network(packet: &Unsegmented, bytes: &[u8]) -> (IpAddress, IpAddress, Vec<u8>, u16) {
     let network = &bytes[14 + 4 * packet.vlan_tags.len()..];
     if !packet.is_ipv6 {

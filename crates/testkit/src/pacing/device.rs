@@ -53,7 +53,7 @@ impl Sim {
             self.returns.give(());
         }
         let mut end = now;
-        // What came during the visit is found by the second look.
+        // The second look finds the packets that came during the visit.
         let more = done.from >= BUDGET_PACKETS && !self.from_guest.is_empty();
         self.gave_back(now, &done, more, &mut end);
         let requests = self.is_watching.then_some(has_request);

@@ -30,7 +30,7 @@ pub struct Flows {
 pub struct Load {
     /// As in the golden table.
     pub name: &'static str,
-    /// What flows.
+    /// The flows.
     pub flows: &'static [Flows],
     /// The guest takes this much longer for each packet, in nanoseconds.
     pub slow_guest_ns: u64,

@@ -25,7 +25,7 @@ pub use load::{LOADS, Load};
 pub use outcome::{Outcome, Waits};
 pub use sim::simulate;
 
-/// What things cost, in nanoseconds of virtual time.
+/// The costs of each action, in nanoseconds of virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
     /// As in the golden table.

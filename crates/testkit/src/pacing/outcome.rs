@@ -1,6 +1,6 @@
-//! What came of a simulation, in numbers.
+//! The outcome of a simulation, in numbers.
 
-/// What came of a simulation.
+/// The outcome of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// Packets delivered, both ways.
@@ -42,7 +42,7 @@ pub struct Waits {
     pub returns_ns: u64,
     /// Packets from the guest, until they were taken.
     pub kicks_ns: u64,
-    /// What may come on top of each: the end of a timer is late, and a visit takes its time.
+    /// The slack on top of each: the end of a timer is late, and a visit takes its time.
     pub slack_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the simulation is made of: a processor, a packet, a visit.
+//! Parts of the simulation: a processor, a packet, a visit.
 
 /// A turn that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
@@ -38,7 +38,7 @@ pub(super) struct Packet {
     pub(super) given_at: u64,
 }
 
-/// What a visit of the device has moved.
+/// The packets that a visit of the device has moved.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) from: usize,

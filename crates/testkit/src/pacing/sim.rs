@@ -26,7 +26,7 @@ pub fn simulate(load: &Load, policy: Policy, poll: PollMode, costs: Costs, seed:
     sim.outcome()
 }
 
-/// What happens outside the two processors.
+/// An event outside the two processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A flow would like to send.
@@ -81,14 +81,14 @@ pub(super) struct Sim {
     is_receiving: bool,
     /// The visit of the device that is going on.
     pub(super) visit: Option<Done>,
-    /// What the device last asked for.
+    /// The kicks that the device last asked for.
     pub(super) armed: Arm,
     latencies: Vec<u64>,
     /// Of packets that may be requests.
     asked: Vec<u64>,
     took_ns: u64,
     pub(super) waits: Waits,
-    /// What the guest needs for its longest packet, in nanoseconds.
+    /// The guest's time for its longest packet, in nanoseconds.
     pub(super) guest_sends_ns_max: u64,
     /// Since when packets to the guest, and used buffers, are held back.
     pub(super) held_since: [Option<u64>; 2],

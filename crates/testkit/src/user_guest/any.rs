@@ -151,7 +151,7 @@ impl AnyUserGuest {
         }
     }
 
-    /// What was negotiated, as plain fields.
+    /// The result of the negotiation, as plain fields.
     pub fn negotiated(&self) -> &Negotiated {
         either!(self, guest => &guest.device.negotiated)
     }

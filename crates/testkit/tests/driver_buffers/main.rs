@@ -120,7 +120,7 @@ fn the_table_of_schemes_is_as_committed() {
     golden::compare("measurements/receive-buffers.md", "schemes", &table.text);
 }
 
-/// What the table shows of `adaptive` is no accident of its random numbers.
+/// The numbers of `adaptive` in the table are no accident of its random numbers.
 #[test]
 fn adaptive_is_near_the_optimum_whatever_the_seed() {
     let mut seeds = Rng::from_environment("adaptive", 0xada);

@@ -1,4 +1,4 @@
-//! What a scheme does with a workload, and what it costs; and the least that it could have cost.
+//! The buffers that a scheme takes for a workload, their cost, and the least possible cost.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl Counts {
     }
 }
 
-/// What one scheme does with one workload.
+/// The payload, memory and ring entries of one scheme with one workload.
 #[derive(Default)]
 pub struct Outcome {
     pub payload: u64,

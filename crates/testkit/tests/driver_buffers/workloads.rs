@@ -12,7 +12,7 @@ const PHASE: usize = 1000;
 /// A TCP segment of 45 × 1448 bytes with its headers: what Linux calls 64 KiB.
 const LARGE: u32 = 65_226;
 
-/// What can be said of an average of packet lengths.
+/// The fit of receive buffers as long as an average packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Average {
     /// Most packets fit into buffers as long as the average, or as the limits of `ewma`.

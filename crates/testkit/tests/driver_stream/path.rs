@@ -23,7 +23,7 @@ pub const BYTE_PS: u64 = 100;
 pub const FRAGMENT_COST_BYTES: u32 = 64;
 /// Window of a receiver that has said nothing yet.
 const FIRST_EDGE: u64 = 65_535;
-/// What is sent.
+/// The payload that is sent.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 /// Turns without which a stream of this kind always ends.
 const TURNS_MAX: u64 = 1 << 22;
@@ -38,7 +38,7 @@ pub struct Path {
     pub coalesces: bool,
 }
 
-/// What was found.
+/// The measured numbers of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found {
     pub payload: u64,

@@ -33,7 +33,7 @@ const QUEUE_SIZE: u16 = 256;
 const BUFFERS_LEN: u64 = 64 << 20;
 /// Bytes of each socket's buffers: more than the receiver ever allows to be on the way.
 pub const SOCKET_LEN: usize = 4 << 20;
-/// What a window is a multiple of, as a power of two, with sockets of that length.
+/// The unit of a window, as a power of two, with sockets of that length.
 const WINDOW_SHIFT: u32 = SOCKET_LEN.ilog2() + 1 - 16;
 /// Packets that say how much memory payload takes.
 const RECENT: usize = 256;
@@ -52,14 +52,14 @@ pub struct Stack {
 pub struct Nic {
     pub mirror: Mirror<SplitDriver, SplitDevice>,
     packet: Vec<u8>,
-    /// What was received last, and that packet itself.
+    /// The buffers of the last packet received, and that packet itself.
     arrived: Option<Arrived>,
     last: Option<Held>,
     pub memory: SocketMemory,
     broken: bool,
 }
 
-/// What a packet was found in.
+/// The buffers that a packet was found in.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived {
     pub len: u32,
