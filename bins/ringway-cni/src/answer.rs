@@ -1,4 +1,4 @@
-//! What a plugin says when something does not work.
+//! The plugin's answers when something does not work.
 
 use serde_json::json;
 

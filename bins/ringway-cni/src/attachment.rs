@@ -9,7 +9,7 @@ const NETWORK: &str = "cni.network";
 const CONTAINER: &str = "cni.container";
 const INTERFACE: &str = "cni.interface";
 
-/// What tells attachments apart.
+/// The values that tell attachments apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key<'a> {
     pub network: &'a str,

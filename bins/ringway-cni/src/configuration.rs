@@ -1,4 +1,4 @@
-//! What the runtime says: the network's configuration at standard input, and the call in the
+//! Input from the runtime: the network's configuration at standard input, and the call in the
 //! environment.
 
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ fn default_control() -> String {
     CONTROL.to_string()
 }
 
-/// What an attachment is.
+/// The kind of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -91,7 +91,7 @@ pub struct Valid {
 }
 
 impl Configuration {
-    /// What the runtime wrote.
+    /// Parses the configuration that the runtime wrote.
     ///
     /// # Errors
     /// It cannot be read, or makes no sense.
@@ -131,7 +131,7 @@ impl Configuration {
     }
 }
 
-/// What is asked, and about which attachment; empty where a verb has none.
+/// The verb, and the attachment that it is about; empty where a verb has none.
 #[derive(Debug)]
 pub struct Call {
     pub command: String,

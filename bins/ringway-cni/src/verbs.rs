@@ -69,7 +69,7 @@ impl Verbs<'_> {
     fn add(&self) -> Result<String, Failure> {
         let addresses = self.ask_ipam("ADD")?;
         self.add_port(&addresses).inspect_err(|_| {
-            // What was begun is undone as far as possible; DEL does the rest.
+            // Undoes what was begun as far as possible; DEL does the rest.
             let _ = self.remove_own();
             let _ = self.ask_ipam("DEL");
         })

@@ -111,7 +111,7 @@ impl Bench {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ringway-cni"));
         command.env("CNI_COMMAND", verb).env("CNI_CONTAINERID", container);
         command.env("CNI_IFNAME", "net1").env_remove("CNI_NETNS");
-        // What a plugin for addresses calls is found, too.
+        // Programs that a plugin for addresses calls are found, too.
         command.env("CNI_PATH", self.directory.path());
         command.env("RINGWAY_CNI_DEVICE_INFO", self.directory.path());
         command
@@ -132,7 +132,7 @@ impl Bench {
         answer(self.start(verb, what))
     }
 
-    /// What attachments have left, if anything.
+    /// Files that attachments have left, if there are any.
     fn left_over(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.directory.path()).expect("a directory");
         let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
