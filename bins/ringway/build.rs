@@ -8,7 +8,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let commit = git(&["rev-parse", "--short=12", "HEAD"]);
     if commit.is_some() {
-        // What HEAD is, and the branch that it names: a commit changes the log of both.
+        // HEAD changes with the branch, and its log with each commit.
         for file in [["rev-parse", "--git-path", "HEAD"], ["rev-parse", "--git-path", "logs/HEAD"]]
         {
             if let Some(path) = git(&file) {

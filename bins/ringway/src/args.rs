@@ -29,7 +29,7 @@ use questions::{FIELDS_HELP, FILTER_HELP};
 #[command(name = "ringway", version = env!("RINGWAY_VERSION"), arg_required_else_help = true)]
 #[command(after_help = EXIT_HELP, max_term_width = WIDTH)]
 pub struct Arguments {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -92,7 +92,7 @@ pub enum Command {
     VhostUserNet(BackEndArgs),
     /// Print completions for a shell: source them, or put them where it looks
     Completions {
-        /// Which shell.
+        /// The shell
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a directory (for packages)
@@ -245,7 +245,7 @@ pub enum PortCommand {
     Set {
         /// Its name
         name: String,
-        /// What changes
+        /// Options to change
         #[arg(required = true, value_name = "KEY=VALUE")]
         options: Vec<String>,
         /// The ringway that is asked, and how to print.
@@ -276,7 +276,7 @@ pub struct DataPlaneArgs {
     pub unfiltered: bool,
 }
 
-/// Which ringway is asked, and how its answer is printed.
+/// The ringway to ask, and how its answer is printed.
 #[derive(Debug, Clone, Args)]
 pub struct AskArgs {
     /// Print JSON

@@ -30,10 +30,10 @@ use crate::qemu_version::QemuVersion;
 /// ones are read sooner where few of them stay in the cache of the core that writes them (ADR 23).
 pub const QUEUE_SIZE: u16 = 1024;
 
-/// What one program has to be given.
+/// The arguments that one program needs, with notes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Given {
-    /// Which program.
+    /// The name of the program.
     #[serde(rename = "for")]
     program: &'static str,
     /// Arguments of a command line, unquoted.
@@ -41,11 +41,11 @@ pub struct Given {
     /// XML, for libvirt.
     #[serde(skip_serializing_if = "Option::is_none")]
     xml: Option<String>,
-    /// What else there is to know.
+    /// Further notes.
     notes: Vec<String>,
 }
 
-/// What matters about a port.
+/// The properties of a port that matter here.
 struct Attachment {
     name: String,
     socket: String,
@@ -105,7 +105,7 @@ pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
         (false, program) => given.iter().map(|it| it.text(program.is_none())).collect(),
     };
     outcome::print(&text)?;
-    // What is printed for one program can be pasted as it stands.
+    // Output for one program can be pasted as it stands.
     if args.program.is_some() && !args.ask.json {
         given
             .iter()
@@ -200,7 +200,7 @@ impl Attachment {
         }
     }
 
-    /// What is left to do.
+    /// Notes about what is left to do.
     fn qemu_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         match self.qemu {

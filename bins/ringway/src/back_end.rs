@@ -23,10 +23,11 @@ pub const PORT: &str = "vm0";
 /// Where the guest's packets go if nothing is said about it.
 const REST: &str = "net=nat:";
 
-/// What `--print-capabilities` prints (`VHostUserBackendCapabilities`).
+/// The output of `--print-capabilities` (`VHostUserBackendCapabilities`).
 pub const CAPABILITIES: &str = "{\"type\":\"net\"}";
 
-/// What this process was started with; as a back-end's name is, the command comes in front.
+/// The words of the command line; if the program was called as a back-end, the command comes in
+/// front.
 pub fn words() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let called = words.first().and_then(|word| Path::new(word).file_name());
@@ -43,7 +44,7 @@ pub fn is_asked(words: &[OsString]) -> bool {
         && words.any(|word| word == "--print-capabilities")
 }
 
-/// What a back-end runs with.
+/// The configuration of a back-end.
 pub struct BackEnd {
     pub config: RunConfig,
     pub over: Vec<LowOption>,

@@ -24,7 +24,7 @@ const BINARY_VARIABLE: &str = "RINGWAY_BIN";
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct BenchArgs {
-    /// What to measure and how: see `ringway bench --help`
+    /// Arguments of the measurement: see `ringway bench --help`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }

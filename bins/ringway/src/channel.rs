@@ -21,7 +21,7 @@ use rustix::net::{
 /// for all data planes.
 pub const MEASURED: &str = "RINGWAY_TAP_CALLS_MEASURED";
 
-/// What the kernel may hold of messages that were not received yet, in bytes.
+/// The most bytes of messages that the kernel holds until they are received.
 const BUFFER_LEN: usize = 1024 * 1024;
 
 /// One end.

@@ -1,4 +1,4 @@
-//! What a guest and its front-end make the log say: not without end, whatever they do.
+//! Limits on the log lines that a guest and its front-end cause.
 //!
 //! A front-end that connects a thousand times a second, or breaks a queue and sets it up again,
 //! would fill the disk with lines that say the same.
@@ -17,7 +17,7 @@ const LINE_EVERY: Duration = Duration::from_secs(1);
 /// Between two lines about addresses at a port; statistics count all that move.
 const ADDRESS_EVERY: Duration = Duration::from_secs(60);
 
-/// What was said about a port lately.
+/// Lines that were said about a port lately.
 #[derive(Debug)]
 pub(super) struct Chatter {
     /// Lines whose time is not over.
@@ -29,7 +29,7 @@ pub(super) struct Chatter {
     address_said: Option<Instant>,
 }
 
-/// What becomes of a line.
+/// The verdict on a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     /// It is said, and so many before it were not.

@@ -45,7 +45,7 @@ fn fine(shown: &str, config: &RunConfig) -> String {
     format!("{shown}: fine, {ports}{refused}\n") + &warnings.collect::<String>()
 }
 
-/// What is probably not meant.
+/// Warnings about what is probably not meant.
 fn warnings(config: &RunConfig) -> Vec<String> {
     let names: Vec<&str> = config.ports.iter().map(|port| port.name.as_str()).collect();
     let lost = config.ports.iter().filter_map(|port| port.nat.lost_forward(&names));

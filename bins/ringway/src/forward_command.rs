@@ -75,7 +75,7 @@ fn without(spec: &PortSpec, less: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(all)
 }
 
-/// What stands before the guest and its port.
+/// The text in front of the guest and its port.
 fn place(text: &str) -> Option<&str> {
     let (rest, _) = text.rsplit_once(':')?;
     Some(rest.rsplit_once(':')?.0)

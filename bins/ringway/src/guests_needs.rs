@@ -1,5 +1,5 @@
-//! What this machine has to have so that guests behind a router (`nat:`) reach others: looked at by
-//! `ringway doctor`, and by a running ringway for `ringway why`.
+//! Needs that this machine has to meet so that guests behind a router (`nat:`) reach others: looked
+//! at by `ringway doctor`, and by a running ringway for `ringway why`.
 //!
 //! Limits: whether a route leads on, and whether a resolver answers, is not tried.
 
@@ -53,7 +53,7 @@ impl Need {
         }
     }
 
-    /// What to do then.
+    /// The remedy then.
     pub fn mend(self) -> &'static str {
         match self {
             Self::Ping => "sudo sysctl net.ipv4.ping_group_range='0 2147483647'",

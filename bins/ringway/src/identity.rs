@@ -22,7 +22,7 @@ use crate::config::{PortSpec, RunConfig};
 const MACHINE: [&str; 3] =
     ["/etc/machine-id", "/var/lib/dbus/machine-id", "/proc/sys/kernel/hostname"];
 
-/// What an image has that was not started yet (machine-id(5)).
+/// The machine's id in an image that was not started yet (machine-id(5)).
 const UNINITIALIZED: &str = "uninitialized";
 
 /// This ringway, as told from others.
@@ -45,7 +45,7 @@ impl Identity {
         Self { machine: machine.unwrap_or_default(), instance, networks: BTreeMap::new() }
     }
 
-    /// What it follows from: the machine's id, and where this ringway takes orders.
+    /// Its parts: the machine's id, and where this ringway takes orders.
     pub fn parts(&self) -> (&str, &[u8]) {
         (&self.machine, &self.instance)
     }
@@ -87,7 +87,7 @@ impl Identity {
         self.networks.insert(port.to_owned(), network);
     }
 
-    /// What is to be said about a port whose guest has the address of another one's.
+    /// The warning about a port whose guest has the address of another one's.
     pub fn shared_mac<'a>(
         &self,
         spec: &PortSpec,

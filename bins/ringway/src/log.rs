@@ -31,7 +31,7 @@ const LINES_MAX: usize = 1024;
 /// Pause between two attempts to queue the request to flush.
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
-/// What is logged, and what lines look like.
+/// The filter and the format of the log.
 #[derive(Debug)]
 pub struct Logging {
     pub filter: EnvFilter,
@@ -53,7 +53,7 @@ enum Entry {
     Flush(SyncSender<()>),
 }
 
-/// What is logged now.
+/// The current filter and format.
 struct Current {
     text: String,
     format: Format,
@@ -70,7 +70,7 @@ pub fn set_level(text: &str) -> Option<String> {
     (current.replace)(filter).then(|| std::mem::replace(&mut current.text, text.to_owned()))
 }
 
-/// What processes have in their environment that log as this one does now.
+/// Environment variables of processes that log as this one does now.
 pub fn environment() -> impl Iterator<Item = (&'static str, String)> {
     let current = CURRENT.get().and_then(|current| current.lock().ok());
     let variables = current.map(|current| {
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// What is on the disk after these lines came through the queue.
+    /// Writes these lines through the queue to the disk.
     fn written(lines: &[&str], lost: &AtomicU64, disk: &mut Disk) {
         let (queue, entries) = mpsc::sync_channel(LINES_MAX);
         for line in lines {

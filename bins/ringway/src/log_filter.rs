@@ -1,5 +1,4 @@
-//! What the environment says about the log: `RINGWAY_LOG` what is said, `NO_COLOR` that nothing is
-//! coloured.
+//! Log settings in the environment: `RINGWAY_LOG` is the filter, `NO_COLOR` turns colours off.
 //!
 //! How: `RINGWAY_LOG` is a level, or several levels of single crates separated by commas:
 //! `warn,ringway_host=debug`. A word that is neither is an error, where the library would take it
@@ -19,12 +18,12 @@ pub const LOG_VARIABLE: &str = "RINGWAY_LOG";
 /// Turns colours off with any value but the empty one (<https://no-color.org>).
 const NO_COLOR_VARIABLE: &str = "NO_COLOR";
 
-/// What is logged without the variable.
+/// The filter without the variable.
 const DEFAULT: &str = "info";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What is logged, from the environment.
+/// The filter that the environment names.
 ///
 /// # Errors
 /// The variable names something else than levels.
@@ -37,7 +36,7 @@ pub fn from_environment() -> Result<EnvFilter, SpecError> {
     read(&shown(&text), &text)
 }
 
-/// What is logged, from a text that was typed so.
+/// The filter of a text that was typed so.
 ///
 /// # Errors
 /// It names something else than levels.

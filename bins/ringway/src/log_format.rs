@@ -1,5 +1,4 @@
-//! What a line of the log looks like: text for people, JSON for programs, or as systemd's journal
-//! wants it.
+//! The format of log lines: text for people, JSON for programs, or as systemd's journal wants it.
 //!
 //! Source: sd-daemon(3) for the journal: `<6>` and the like in front of a line is its priority,
 //! and a service finds out by `JOURNAL_STREAM` that its standard error leads there. The journal has
@@ -25,7 +24,7 @@ pub const FORMAT_VARIABLE: &str = "RINGWAY_LOG_FORMAT";
 /// The device and the inode of the stream to the journal, if there is one.
 const STREAM_VARIABLE: &str = "JOURNAL_STREAM";
 
-/// What a line looks like.
+/// The format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// The time, the level, and what happened
@@ -67,7 +66,7 @@ impl Format {
         }
     }
 
-    /// What writes what happens there, without what a writer puts in front.
+    /// The layer that writes events there, without what a writer puts in front.
     pub fn layer<S, W>(self, to: W) -> Box<dyn Layer<S> + Send + Sync>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
@@ -86,7 +85,7 @@ impl Format {
         }
     }
 
-    /// What is in front of a line that the layer writes.
+    /// The prefix of a line that the layer writes.
     pub fn prefix(self, level: Level) -> &'static str {
         match (self, level) {
             (Self::Text | Self::Json, _) => "",

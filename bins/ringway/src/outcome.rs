@@ -14,7 +14,7 @@ use crate::control::refusal;
 /// The exit status for a command line, or a file that it names, that is wrong.
 const EXIT_USAGE: u8 = 2;
 
-/// What `--help` says about how a command ends.
+/// The text of `--help` about how a command ends.
 pub const EXIT_HELP: &str = "\
 Exit status: 0 success; 1 failure; 2 the command line or the configuration file is wrong.
 Errors are lines on standard error; of commands with --json they are one line of JSON: \
@@ -35,7 +35,7 @@ impl Errors {
         if json { Self::Json } else { Self::Text }
     }
 
-    /// What was typed, or written in a file, is wrong.
+    /// Rejects a command line, or a file.
     pub fn reject(self, errors: &[SpecError]) -> ExitCode {
         self.write(&errors.iter().map(ToString::to_string).collect::<Vec<_>>());
         ExitCode::from(EXIT_USAGE)

@@ -1,4 +1,5 @@
-//! Which process uses a place where a router is to listen: said beside "in use", to people who ask.
+//! The process that uses a place where a router is to listen: said beside "in use", to people who
+//! ask.
 //!
 //! How: lists of the kernel name the socket (proc(5)), as the asked ringway's network namespace has
 //! it; the process is one that has it open.
@@ -48,8 +49,8 @@ pub fn name_in(forwards: &mut [ShownForward], control: &Path) {
     }
 }
 
-/// What a ringway says that refuses to listen for one of these forwards, and which process uses its
-/// place.
+/// The answer of a ringway that refuses to listen for one of these forwards, and the process that
+/// uses its place.
 pub fn named_in(why: &str, wanted: &PortSpec, control: &Path) -> String {
     let forwards = wanted.nat.forwards.iter().flat_map(|spec| spec.forwards());
     let mut refused = forwards.filter(|it| why.contains(&format!("listening at {}: ", it.at)));

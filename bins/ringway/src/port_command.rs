@@ -1,7 +1,7 @@
 //! `ringway port`: asks a running ringway to add, remove, change and list its ports.
 //!
-//! What was typed is checked here first, so that its mistakes are told as those of `ringway run`
-//! are; the daemon checks again.
+//! Options are checked here first, so that their mistakes are told as those of `ringway run` are;
+//! the daemon checks again.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -187,7 +187,7 @@ pub fn names(reply: &PortListReply) -> impl Iterator<Item = &str> {
     reply.ports.iter().map(ListedPort::name)
 }
 
-/// What a listed port is configured to be.
+/// The configuration of a listed port.
 pub fn spec_of(port: &ListedPort) -> Option<PortSpec> {
     PortSpec::resolve(&json::read_port(&port.port).ok()?).ok()
 }

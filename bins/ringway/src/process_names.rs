@@ -1,4 +1,4 @@
-//! What processes and users are called, for people who look for them.
+//! Names of processes and users, for people who look for them.
 
 /// Bytes of a program's name that are read; the kernel keeps 15.
 const PROGRAM_LEN_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Which QEMU command lines are for: the one of this machine, unless another one is named.
+//! The QEMU that command lines are for: the one of this machine, unless another one is named.
 //!
 //! Limits: only what differs between versions is told apart.
 

@@ -1,4 +1,4 @@
-//! What `ringway port show` prints for people.
+//! The output of `ringway port show` for people.
 
 use crate::control::{PortShowReply, ShownFlow, ShownForward, ShownGuest};
 use crate::{layout, units};

@@ -1,4 +1,4 @@
-//! What `ringway run --help` says about ports and their options, from the table of options.
+//! The part of `ringway run --help` about ports and their options, from the table of options.
 
 use crate::config::options::OPTIONS;
 
@@ -29,7 +29,7 @@ pub const WIDTH: usize = 100;
 /// Characters in front of a line's second column.
 const COLUMN: usize = 28;
 
-/// What follows the flags of `ringway run --help`.
+/// The text after the flags of `ringway run --help`.
 pub fn run_help() -> String {
     let mut text = String::from(KINDS_HELP);
     for option in OPTIONS {
@@ -39,7 +39,7 @@ pub fn run_help() -> String {
     text + RUN_HELP_END
 }
 
-/// What an option does, beside it and below each other in a column of its own.
+/// An option, and its description beside it in a column of its own.
 fn row(key: &str, about: &str) -> String {
     let mut lines = vec![format!("  {key:<COLUMN$}")];
     if key.len() > COLUMN {

@@ -1,6 +1,6 @@
-//! What the running ringway gives up before it does anything else: ways to gain rights, to have its
-//! memory read (that of all guests is mapped in it), and the capabilities that it has no use for
-//! (ADR 30).
+//! Privileges that the running ringway gives up before it does anything else: ways to gain rights,
+//! to have its memory read (that of all guests is mapped in it), and the capabilities that it has
+//! no use for (ADR 30).
 //!
 //! Limits: the capabilities that stay are those that the process has, and may come to need:
 //! options change while it runs, and what was given up never comes back.

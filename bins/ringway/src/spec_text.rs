@@ -1,7 +1,7 @@
 //! Ports and settings as the supervisor tells them to the data plane: JSON, with the keys of the
 //! file.
 //!
-//! What only the supervisor can know or do is settled before: the guest's MAC address is always
+//! The supervisor settles before what only it can know or do: the guest's MAC address is always
 //! told, so are the networks and resolvers of a router, and who may open a socket is left out.
 
 use ringway_nat::Prefix6;
@@ -30,7 +30,7 @@ const PLANE: [&str; 8] = [
 /// No key of the file: some port is a router.
 const ROUTERS: &str = "routers";
 
-/// What the data plane goes by as a whole.
+/// The settings of the data plane as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaneSettings {
     pub workers: u16,

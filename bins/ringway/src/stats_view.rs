@@ -161,7 +161,7 @@ fn pacing(port: &PortStats) -> String {
     lines.join("\n")
 }
 
-/// What a router does, line by line.
+/// The statistics of a router, line by line.
 fn routed(nat: &NatStats) -> Vec<String> {
     let mut lines = vec![units::counted(nat.sockets, "socket")];
     lines.extend(nat.networks.iter().map(|network| format!("guests: {network}")));

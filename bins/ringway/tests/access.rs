@@ -155,7 +155,7 @@ exit 0"#;
     }
 }
 
-/// What a user meets who may not write there, or whose path another user has.
+/// A user who may not write there, or whose path another user has, is told what to do.
 #[test]
 fn what_a_user_may_not_open_is_told_with_what_to_do() {
     let script = r#"
@@ -204,7 +204,7 @@ ringway check-config f.toml
     }
 }
 
-/// What is told about a port.
+/// The statistics of a port.
 fn stats(ringway: &Ringway, port: &str) -> Value {
     let stats: Value = serde_json::from_str(&ringway.told(&["stats", "--json"])).expect("JSON");
     let ports = stats["ports"].as_array().expect("ports");
@@ -288,7 +288,7 @@ fn the_process_that_is_connected_is_named() {
     wait_for("its end", || stats(&ringway, "a")["front_end"].is_null().then_some(()));
 }
 
-/// What the kernel says about each thread of a process: the value behind that key.
+/// The value behind that key in the kernel's status of each thread of a process.
 fn of_threads(pid: i32, key: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
     let value = |thread: fs::DirEntry| {

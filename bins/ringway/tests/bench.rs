@@ -15,7 +15,7 @@ fn ringway_alone() -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     let program = env!("CARGO_BIN_EXE_ringway");
     let copy = directory.path().join("ringway");
-    // What it calls itself is the file, not the link: a hard link or a copy is needed.
+    // Its executable is the file, not the link: a hard link or a copy is needed.
     fs::hard_link(program, &copy).or_else(|_| fs::copy(program, &copy).map(|_| ())).expect("copy");
     directory
 }

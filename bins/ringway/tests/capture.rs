@@ -69,7 +69,7 @@ fn receive(guest: &mut AnyUserGuest, count: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// What the log says of each that begins.
+/// The log line of each capture that begins.
 const BEGUN: &str = "captured from now on";
 
 fn begin(ringway: &Ringway, arguments: &[&str]) -> Child {

@@ -18,7 +18,7 @@ use rustix::process::Pid;
 /// The process that closes the last fd waits for so long.
 const CLOSING_TIME: Duration = Duration::from_secs(8);
 
-/// What does not wait for that takes no longer.
+/// The longest time of anything that does not wait for that.
 const SOON: Duration = Duration::from_secs(3);
 
 /// Who is served at once is answered within that time.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// What `ringway run` writes to a terminal until it is ready.
+/// The output of `ringway run` on a terminal until it is ready.
 fn log_on_a_terminal(no_color: Option<&str>) -> String {
     let directory = tempfile::tempdir().expect("a directory");
     let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");

@@ -1,4 +1,4 @@
-//! What is printed for a command line that is wrong, compared with committed text.
+//! The errors of a command line that is wrong, compared with committed text.
 //!
 //! Each case of `tests/golden/*_errors.txt` is a command line after `$`, run where the files of
 //! `tests/golden/config` are, and below it what goes to standard error. After an intended change

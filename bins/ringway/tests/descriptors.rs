@@ -49,7 +49,7 @@ fn a_front_end_that_connects_while_no_descriptor_is_left_is_served_later() {
 #[test]
 fn it_may_have_as_many_descriptors_as_it_is_allowed_to() {
     let directory = tempfile::tempdir().expect("a directory");
-    // What this process has is what it starts with.
+    // Ringway starts with the limit of this process.
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let lower = Rlimit { current: Some(256), ..limit };
     rustix::process::setrlimit(Resource::Nofile, lower).expect("allowed");

@@ -97,7 +97,7 @@ fn what_a_configuration_would_fail_for_is_found_with_what_mends_it() {
     assert!(!fine && said.contains("ringway.toml:5: bogus"), "{said}");
 }
 
-/// What guests behind a router need of this machine, which has none of it at first.
+/// The needs of guests behind a router, none of which this machine meets at first.
 const NEEDS: &str = r#"
 : >/tmp/resolv.conf; mount --bind /tmp/resolv.conf /etc/resolv.conf || exit 9
 ringway run --port vm0=vm: --port net=nat:,forward=unix:/tmp/web.sock:vm0:80 2>log & pid=$!

@@ -1,6 +1,5 @@
-//! What README and the documentation print is what works: every line of theirs that starts with
-//! `ringway` is run as it stands, one document after the other, against the ringway that the
-//! document starts.
+//! Commands that README and the documentation print work: every line that starts with `ringway` is
+//! run as it stands, one document after the other, against the ringway that the document starts.
 //!
 //! Limits: that the demonstration works is tested in `xtask/tests/demo.rs`. Lines for QEMU, User
 //! Mode Linux and DPDK are run by the scenarios of `./x test guest::attach`.
@@ -17,7 +16,7 @@ use shell::{User, must};
 
 const SKIPPED: &str = "skipped: no user, mount and network namespaces, or no taps here";
 
-/// What stands in front of a line of a script that must not fail.
+/// The start of a line of a script that must not fail.
 const STRICT: &str = "set -e; mkdir work; cd work; pid=; trap 'cat log >&2 || :' EXIT\n";
 
 /// Documents with commands, and how many of each there are at least. What a document has in blocks

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Cases that are tried at the same time; each takes two seconds.
 const AT_ONCE: usize = 4;
 
-/// What is done to have packets from `a` to `b` dropped, and what that is called.
+/// A way to have packets from `a` to `b` dropped, and the name of the reason.
 struct Case {
     reason: &'static str,
     /// The first that `why` finds.
@@ -171,7 +171,7 @@ fn command(ringway: &Ringway, words: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts")
 }
 
-/// What was captured, and what `why` has found, while the first guest sent.
+/// The packets that were captured, and the finding of `why`, while the first guest sent.
 fn dropped(case: &Case) -> (String, Value) {
     let directory = tempfile::tempdir().expect("a directory");
     let ports = ["a", "b", "c"].map(|name| format!("{name}=vm:{name}.sock"));
@@ -200,7 +200,7 @@ fn dropped(case: &Case) -> (String, Value) {
     })
 }
 
-/// What was captured at a port, and what `why` has found, while packets were sent.
+/// The packets that were captured at a port, and the finding of `why`, while packets were sent.
 fn told(ringway: &Ringway, at: &str, mut send: impl FnMut()) -> (String, Value) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("packets.pcapng");

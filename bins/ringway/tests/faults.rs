@@ -246,8 +246,8 @@ fn a_guest_that_punches_its_receive_buffers_is_disconnected_and_not_who_sends_to
     punches_its_memory(0);
 }
 
-/// What is read of it would be made in its file, and count as ringway's, until there is no memory
-/// left for any guest.
+/// Pages that are read of it would be made in its file, and count as ringway's, until there is no
+/// memory left for any guest.
 #[test]
 fn a_guest_that_sends_what_was_never_touched_is_disconnected_before_much_is_made() {
     let (file, mut guest) = (memory(BUFFERS_LEN), None);

@@ -26,7 +26,7 @@ fn count(list: &Value) -> usize {
     list.as_array().map_or(0, Vec::len)
 }
 
-/// What this process calls itself.
+/// The name of this process.
 fn program() -> String {
     std::fs::read_to_string("/proc/self/comm").expect("a name").trim_end().to_owned()
 }
@@ -234,7 +234,7 @@ fn unix_sockets_lead_into_guests() {
     assert_eq!(mode(&one), 0o600);
     ringway.told(&["port", "set", "net", &forward(&one, 81)]);
     assert_eq!(nat(&ringway)["forwards"][0], format!("unix {} to vm0:81", one.display()));
-    // What cannot be followed changes nothing.
+    // A change that cannot be followed changes nothing.
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("an address");
     let both = format!("{}+tcp:{taken}:vm0:80", forward(&two, 80));

@@ -1,4 +1,4 @@
-//! What front-ends send, and what becomes of their queues: over a real socket, in ringway as it
+//! Requests of front-ends, and what becomes of their queues: over a real socket, in ringway as it
 //! runs.
 
 mod common;
@@ -188,7 +188,7 @@ fn a_transmitq_that_is_disabled_is_emptied_and_forwards_nothing() {
         sender.send(3);
         sender.wait_used(1, 1 + 3 * round);
     }
-    // What is there when it is disabled again goes the same way.
+    // Packets that are there when it is disabled again go the same way.
     sender.must(SET_VRING_ENABLE, &pair(1, 1));
     sender.must(SET_VRING_ENABLE, &pair(1, 0));
     sender.must(SET_VRING_ENABLE, &pair(1, 1));

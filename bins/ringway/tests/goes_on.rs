@@ -1,4 +1,4 @@
-//! What is counted and learned goes on when the data plane is killed or replaced.
+//! Counters, and all that was learned, go on when the data plane is killed or replaced.
 
 mod common;
 
@@ -123,8 +123,8 @@ fn groups_go_on_to_those_who_want_them() {
     }
 }
 
-/// What is not counted, but is so now, or was in the last second; and of the packets that may have
-/// come twice, those of the last start of a data plane.
+/// Figures that are no counters: they are so now, or were in the last second; and of the packets
+/// that may have come twice, those of the last start of a data plane.
 const NO_COUNTERS: [&str; 13] = [
     "/resident_bytes",
     "/open_fds",

@@ -339,7 +339,7 @@ fn deaths_leave_the_supervisor_as_it_was() {
     let deaths = DEATHS.announced();
     let die = |_| {
         kill(&ringway);
-        // So long that those that are killed are not taken for a row.
+        // The pause is so long that those that are killed are not taken for a row.
         thread::sleep(Duration::from_millis(400));
     };
     // The first ones take what the allocator keeps.
@@ -598,7 +598,7 @@ fn a_front_end_does_not_wait_for_the_request_of_one_that_has_gone() {
 /// A request of vhost-user without a payload; the answer has 20 bytes.
 const GET_FEATURES: [u8; 12] = [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
 
-/// So long after something was sent the supervisor has it.
+/// The time after which the supervisor has something that was sent.
 const NOTICED: Duration = Duration::from_millis(100);
 
 fn state(ringway: &Ringway, port: &str) -> String {

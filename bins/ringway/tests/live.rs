@@ -1,4 +1,4 @@
-//! What is changed in a running ringway and says so: the file that is read again, and the log.
+//! Changes to a running ringway that say so: the file that is read again, and the log.
 
 mod common;
 

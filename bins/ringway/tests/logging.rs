@@ -70,7 +70,7 @@ fn a_log_reader_that_goes_on_gets_what_waited() {
 /// Of one of its ports nothing can come.
 const PORTS: [&str; 5] = ["--keep-going", "--port", "a=vm:a.sock", "--port", "b=vm:none/b.sock"];
 
-/// What one has logged whose program was replaced, and to which a guest came then.
+/// The log of one whose program was replaced, and to which a guest came then.
 fn replaced_and_stopped(mut ringway: Ringway, directory: &Path) -> String {
     ringway.told(&["log", "debug"]);
     ringway.told(&["upgrade"]);

@@ -27,7 +27,7 @@ fn send(guest: &mut AnyUserGuest, to: [u8; 6], number: u8) -> Vec<u8> {
     frame
 }
 
-/// What has come to a guest, when nothing more comes.
+/// The packets that have come to a guest, when nothing more comes.
 fn received(guest: &mut AnyUserGuest) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     loop {

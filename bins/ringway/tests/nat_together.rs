@@ -60,7 +60,7 @@ impl Pair {
         self.server.post_with(&header, UDP, &datagram([53, self.port], bytes));
     }
 
-    /// What the client gets, with headers, until it has so many bytes.
+    /// The frames that the client gets, with headers, until it has so many bytes.
     fn receive(&mut self, len: usize) -> Vec<(NetHeader, Vec<u8>)> {
         let (mut frames, mut left) = (Vec::new(), len);
         while left > 0 {

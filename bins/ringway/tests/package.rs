@@ -51,7 +51,7 @@ ringway top --once
 tshark -r /ping.pcapng -Y 'icmp.type == 0' 2>/log
 "#;
 
-/// What a newcomer does, and an administrator after that.
+/// The steps of a newcomer, and of an administrator after that.
 const USE: &str = r#"
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -181,7 +181,7 @@ fn a_package_is_installed_used_upgraded_and_purged() {
     println!("{said}");
 }
 
-/// What Debian's own checker calls an error.
+/// Errors that Debian's own checker finds fail the test.
 fn check_with_lintian(packages: &Path) {
     let package = packages.join("ringway_0.1.0_amd64.deb");
     let mut lintian = Command::new("lintian");

@@ -1,4 +1,4 @@
-//! What other programs are given: a schema for editors, and a dashboard for Grafana.
+//! Files for other programs: a schema for editors, and a dashboard for Grafana.
 
 mod common;
 

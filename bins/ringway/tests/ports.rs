@@ -77,7 +77,7 @@ fn a_thousand_ports_come_and_go_and_others_notice_nothing() {
                 wait_for("the notice", || config_changed(&mut third).then_some(()));
                 assert!(!third.config().expect("still there").link_up);
             }
-            // What was allocated once stays; after that, nothing may grow.
+            // Memory and descriptors that were allocated once stay; after that, nothing may grow.
             if cycle == CYCLES / 10 {
                 wait_for("the last guest's end", || (ringway.names().len() == 3).then_some(()));
                 std::thread::sleep(Duration::from_millis(300));
@@ -147,7 +147,7 @@ fn a_rule_is_felt_at_once_and_a_bad_one_changes_nothing() {
     guests[0].flush();
     guests[1].wait_call(Duration::from_millis(100)).expect("fine");
     while let Some((_, packet)) = guests[1].receive().expect("fine") {
-        // What was sent to settle is still there.
+        // Packets that were sent to settle are still there.
         assert!(packet != [0xff; 60], "it went from one isolated port to another");
     }
     guests[1].flush();
@@ -305,7 +305,7 @@ fn two_routers_in_one_vlan_are_named() {
     assert_eq!(checked(directory.path(), file), right);
 }
 
-/// What `check-config` says of a file.
+/// The output of `check-config` for a file.
 fn checked(directory: &std::path::Path, text: &str) -> String {
     std::fs::write(directory.join("file.toml"), text).expect("a file");
     let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_ringway"));

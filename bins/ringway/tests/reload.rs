@@ -180,7 +180,7 @@ fn a_file_that_became_empty_removes_nothing_unless_it_says_so() {
     assert!(ringway.names().is_empty());
 }
 
-/// What shows only when it is tried fails the command: some at once, some at the data plane.
+/// Errors that show only when it is tried fail the command: some at once, some at the data plane.
 #[test]
 fn what_cannot_be_carried_out_fails_the_command_and_stays_as_it_was() {
     let directory = tempfile::tempdir().expect("a directory");

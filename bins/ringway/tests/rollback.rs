@@ -22,8 +22,8 @@ use ringway_testkit::{AnyUserGuest, GuestOptions, Rng, Traffic};
 
 const RINGWAY: &str = env!("CARGO_BIN_EXE_ringway");
 
-/// What a bad program has done when it goes bad, and what the upgrade is answered if it ends, and
-/// if it hangs.
+/// The last step of a bad program before it goes bad, and the upgrade's answers if it ends, and if
+/// it hangs.
 const STEPS: [(&str, &str, &str); 7] = [
     ("start", "it ended: exit status 3", "it was not ready within 3s"),
     ("hello", "it ended: exit status 3", "it was not ready within 3s"),
@@ -277,7 +277,7 @@ fn all_steps() {
                 (program_of(&ringway) == Path::new(RINGWAY)).then_some(())
             });
             between.exchange(&mut guests, 50).expect("they go on");
-            // What it had been given when it ended is lost.
+            // Packets that it had been given when it ended are lost.
             assert!(between.lost() - before == 0 || step == "serves", "{step} {how}");
             println!("{step} {how}: {}", refused.trim());
         }
@@ -287,7 +287,7 @@ fn all_steps() {
     assert_eq!(std::fs::read_link(exe).expect("it runs"), Path::new(RINGWAY));
 }
 
-/// What the data plane is.
+/// The program of the data plane.
 fn program_of(ringway: &Ringway) -> std::path::PathBuf {
     let pid = ringway.data_plane().as_raw_nonzero();
     std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default()

@@ -62,7 +62,7 @@ unshare --mount --cgroup --pid --ipc --uts --net --fork --kill-child sh -c '
 cat said "$1/console"
 "#;
 
-/// What an administrator does, one after the other.
+/// The steps of an administrator, one after the other.
 const SCRIPT: &str = r#"
 export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
 unit=ringway.service
@@ -139,7 +139,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What a systemd that hangs has left; each of them is gone a moment later.
+        // Processes that a systemd that hangs has left; each of them is gone a moment later.
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
         let events = || fs::read_to_string(self.0.join("cgroup.events"));
         wait_for("an empty group", || events().ok()?.contains("populated 0").then_some(()));

@@ -29,7 +29,7 @@ const LAYOUT_AT: u64 = 8;
 struct Manager {
     socket: UnixDatagram,
     kept: BTreeMap<String, Vec<OwnedFd>>,
-    /// What it was told that is not about the store.
+    /// The messages that are not about the store.
     told: Vec<String>,
 }
 

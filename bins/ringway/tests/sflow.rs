@@ -14,7 +14,7 @@ use pcap_file::pcap::{PcapPacket, PcapWriter};
 use ringway_testkit::{AnyUserGuest, GuestOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What tshark prints of each datagram.
+/// The fields of each datagram that tshark prints.
 const FIELDS: [&str; 10] = [
     "sflow_245.version",
     "sflow_245.agent",

@@ -17,7 +17,7 @@ const PORTS: [&str; 4] = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
 /// Enough of it for many calls.
 const TRACED: Duration = Duration::from_secs(2);
 
-/// So long a data plane is waited for that is to end.
+/// The longest wait for a data plane that is to end.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// All workers sleep after that time without packets.

@@ -41,7 +41,7 @@ fn a_tap_is_made_changed_and_closed() {
     wait_for("no carrier", || (!shown().contains("LOWER_UP")).then_some(()));
     ringway.told(&["port", "set", "up", "link=up"]);
     wait_for("a carrier", || shown().contains("LOWER_UP").then_some(()));
-    // What the kernel refuses changes nothing.
+    // A change that the kernel refuses changes nothing.
     ringway.inside(&["ip", "link", "set", "rwt0", "down"]);
     ringway.inside(&["ip", "link", "set", "rwt0", "name", "other"]);
     let complaint = ringway.refused(&["port", "set", "up", "mtu=1500"]);

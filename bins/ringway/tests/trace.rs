@@ -113,7 +113,7 @@ fn each_rule_is_named_where_it_has_a_say() {
         "dropped: no_route"
     );
     figures_are_named(&ringway);
-    // What the meters say is theirs, too.
+    // The answers of the meters in a trace are their own, too.
     let mut frame = [0; 1500];
     frame[..6].fill(0xff);
     frame[6..12].copy_from_slice(&a.mac());

@@ -39,7 +39,7 @@ fn frame(from: [u8; 6], to: [u8; 6], len: usize) -> Vec<u8> {
     frame
 }
 
-/// What is found, the weightiest first, while `guest` sends this packet again and again.
+/// The findings, the weightiest first, while `guest` sends this packet again and again.
 fn found(ringway: &Ringway, port: &str, sending: Option<(&mut AnyUserGuest, &[u8])>) -> Vec<Value> {
     let told = std::thread::scope(|scope| {
         let told = scope.spawn(|| ringway.told(&["why", port, "--json"]));
@@ -71,7 +71,7 @@ fn scene(options: [&str; 2]) -> (tempfile::TempDir, Ringway, [AnyUserGuest; 2]) 
     (directory, ringway, guests)
 }
 
-/// What is found first at port `port`, while a guest sends so.
+/// The first finding at port `port`, while a guest sends so.
 fn first_while_sending(options: [&str; 2], port: &str, to: Option<[u8; 6]>, len: usize) -> String {
     let (_directory, ringway, [mut a, b]) = scene(options);
     // So that the switch knows where the other one is.

@@ -93,7 +93,7 @@ fn what_the_switch_would_refuse_is_told_without_a_packet() {
 #[test]
 fn a_trunk_and_an_access_port_find_each_other_with_the_tag_of_each() {
     let (_directory, ringway, _guests) = scene([",trunk=5+7", ",vlan=7", ""]);
-    // What a said without a tag went nowhere.
+    // Packets of `a` without a tag went nowhere.
     let found = found(&ringway, &["a", "b", "vlan=7"]);
     assert_eq!(found, ["b: the address is not known"]);
 }

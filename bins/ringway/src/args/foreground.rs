@@ -7,7 +7,7 @@ use crate::log::Logging;
 use crate::log_filter;
 use crate::log_format::Format;
 
-/// What is no setting of a file.
+/// Options that are no settings of a file.
 #[derive(Debug, Args)]
 pub struct ForegroundArgs {
     /// End with exit status 1 if a port of the file cannot be opened, as for those of --port
@@ -22,8 +22,8 @@ pub struct ForegroundArgs {
     /// Log warnings and errors only, as RINGWAY_LOG=warn does
     #[arg(short, long)]
     quiet: bool,
-    /// What lines of the log look like [default: text, or as the journal of systemd wants them if
-    /// standard error leads there]
+    /// The format of log lines [default: text, or as the journal of systemd wants them if standard
+    /// error leads there]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<Format>,
 }
@@ -36,7 +36,7 @@ impl ForegroundArgs {
         (config, needs_all)
     }
 
-    /// What is logged, and how.
+    /// The filter and the format of the log.
     ///
     /// # Errors
     /// The environment names something else than levels, or no format.

@@ -23,7 +23,7 @@ pub struct StatsArgs {
     /// Report every second, with rates, until Ctrl-C
     #[arg(long)]
     pub watch: bool,
-    /// Which ringway, and how to print: with --json, one line per report.
+    /// The ringway to ask, and how to print: with --json, one line per report.
     #[command(flatten)]
     pub ask: AskArgs,
 }
@@ -87,7 +87,7 @@ pub struct SflowArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub every: u64,
-    /// By which address a collector knows this machine [default: the one that it is sent from]
+    /// The address by which a collector knows this machine [default: the one that it is sent from]
     #[arg(long, value_name = "ADDRESS")]
     pub agent: Option<IpAddr>,
     /// End after so many seconds
@@ -190,7 +190,7 @@ pub struct LogArgs {
     pub ask: AskArgs,
 }
 
-/// What a packet may be made of.
+/// The help text about fields of a packet.
 pub const FIELDS_HELP: &str = "\
 Fields: src=MAC [default: the port's own]   dst=MAC|PORT|ADDRESS|all [default: all]
 vlan=NUMBER (0: a priority only)   type=ip|ip6|arp|NUMBER   src_ip=ADDRESS   dst_ip=ADDRESS
@@ -206,7 +206,7 @@ Without src_ip, a port's packet comes from its locked or leased address.
 pub struct TraceArgs {
     /// The port that it would come from, or an address behind it
     pub port: String,
-    /// What the packet is made of
+    /// The fields of the packet
     #[arg(value_name = "FIELD=VALUE")]
     pub fields: Vec<String>,
     /// The whole packet, from its Ethernet header on
@@ -220,7 +220,7 @@ pub struct TraceArgs {
     pub ask: AskArgs,
 }
 
-/// What a filter may say.
+/// The help text about filters.
 pub const FILTER_HELP: &str = "\
 Filters are a part of those of tcpdump (pcap-filter(7)):
   [src|dst] host ADDRESS     [src|dst] net NETWORK/BITS     [tcp|udp] [src|dst] port NUMBER

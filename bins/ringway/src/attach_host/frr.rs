@@ -6,7 +6,7 @@
 use super::{FrrArgs, Given, Network};
 use crate::places::WIDE_SERVICE;
 
-/// What VXLAN over IPv4 puts in front of a packet.
+/// Bytes that VXLAN over IPv4 puts in front of a packet.
 const VXLAN_LEN: u16 = 50;
 
 pub(super) fn given(args: &FrrArgs) -> Given {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::config::{PortSpec, file, flags};
 use crate::outcome;
 
-/// What carries packets and addresses between hosts.
+/// Ways to carry packets and addresses between hosts.
 #[derive(Debug, Subcommand)]
 pub enum AttachHostCommand {
     /// A Linux bridge and VXLAN for each network, and FRR's EVPN between the hosts
@@ -77,7 +77,7 @@ impl std::str::FromStr for Network {
     }
 }
 
-/// What one host has to be given.
+/// The commands, rights and configuration that one host needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Given {
     /// Lines of a shell, for root, before ringway is started.
@@ -88,7 +88,7 @@ pub struct Given {
     bgpd: String,
     /// Ports, as after `ringway port add`, or `ringway run --port`.
     ports: Vec<String>,
-    /// What guests may send at most, in bytes.
+    /// The longest packet that guests may send, in bytes.
     mtu: u16,
 }
 

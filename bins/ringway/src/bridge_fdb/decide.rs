@@ -1,5 +1,5 @@
-//! What follows from what bridges have: which entries are of stations that have left, which
-//! neighbours they lack and which are gone, and the smallest MTU behind a tap.
+//! Decisions from what bridges have: which entries are of stations that have left, which neighbours
+//! they lack and which are gone, and the smallest MTU behind a tap.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ fn is_it(entry: &Entry, tap: &Vlan, station: &Station) -> bool {
         // A bridge that does not tell VLANs apart has one entry for all.
         return [0, station.vlan].contains(&entry.vlan);
     }
-    // What comes without a tag is in the bridge's own VLAN, whatever that is.
+    // Packets without a tag are in the bridge's own VLAN, which may be any.
     let is_untagged = tap.of_untagged().is_some_and(|vlan| vlan.raw() == station.vlan);
     is_untagged && !is_tagged(entry.vlan)
 }

@@ -103,7 +103,7 @@ fn about(interface: u32) -> NeighbourMessage {
     message
 }
 
-/// What a datagram of the kernel says in answer to the request of that number.
+/// The messages of a datagram of the kernel in answer to the request of that number.
 ///
 /// # Errors
 /// It is no such datagram.

@@ -1,4 +1,4 @@
-//! What bridges behind taps have learned: stations that have left ringway are taken out of it at
+//! Entries that bridges behind taps have learned: stations that have left ringway are taken out at
 //! once. Otherwise a bridge, and a whole fabric behind it, would send to them for 300 s. And what
 //! they may answer for: IP addresses of guests, as neighbours of the bridge.
 //!

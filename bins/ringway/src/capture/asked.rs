@@ -12,7 +12,7 @@ use crate::control::client::{ControlError, ask_for_fds};
 use crate::control::{CaptureQuestion, CaptureReply, Request};
 use crate::port_command::{names, ports};
 
-/// Which ringway is asked, and for what.
+/// The ringway to ask, and the question.
 pub struct Asked {
     pub control: PathBuf,
     pub question: CaptureQuestion,
@@ -50,7 +50,7 @@ impl Asked {
     }
 }
 
-/// Which of them can be read first within that time, or was closed at its other end.
+/// The first of them that can be read within that time, or was closed at its other end.
 ///
 /// # Errors
 /// The operating system refuses to wait.

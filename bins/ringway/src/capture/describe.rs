@@ -1,4 +1,4 @@
-//! What is said about a packet beside its bytes.
+//! Descriptions of packets, beside their bytes.
 
 use std::fmt::Write as _;
 

@@ -44,7 +44,7 @@ const ASKED_EVERY: Duration = Duration::from_millis(50);
 /// mistake in what was typed.
 ///
 /// # Errors
-/// What is wrong with the filter.
+/// Everything that is wrong with the filter.
 pub fn capture(args: &CaptureArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     let question = CaptureQuestion {
         direction: args.direction,
@@ -96,7 +96,7 @@ struct Counts {
     followed: u64,
 }
 
-/// What may still come.
+/// The packets, bytes and time that are left.
 struct Left {
     packets: Option<u64>,
     bytes: Option<u64>,
@@ -136,7 +136,7 @@ impl Session {
         let mut end = self.write().err();
         while end.is_none() {
             let over = self.wait()?;
-            // What is there when it ends is written as well.
+            // Packets that are there when it ends are written as well.
             end = self.read_and_write(dropped).err().or(over);
             if matches!(end, Some(End::Gone)) {
                 end = self.follow()?;

@@ -38,7 +38,7 @@ pub enum Ended {
     Refused { why: anyhow::Error, blocks_lost: u64 },
 }
 
-/// What ends the waiting for a program that does not read.
+/// The limits of the wait for a program that does not read.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
     pub signals: BorrowedFd<'a>,

@@ -41,7 +41,7 @@ pub struct Blocks {
     writer: PcapNgWriter<Vec<u8>>,
     /// Where each of them ends.
     ends: Vec<usize>,
-    /// What the monotonic clock is behind that of the calendar.
+    /// The time by which the monotonic clock is behind that of the calendar.
     since_1970: Duration,
     /// Packets of each interface.
     packets: Vec<u64>,
@@ -142,7 +142,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// What waits, and where each block of it ends.
+    /// The blocks that wait, and where each of them ends.
     pub fn take(&mut self) -> (Vec<u8>, Vec<usize>) {
         (std::mem::take(self.writer.get_mut()), std::mem::take(&mut self.ends))
     }

@@ -1,5 +1,5 @@
-//! What the sandbox forbids, tried, for tests: `ringway data-plane --try`, and [`TRIES`] in the
-//! environment of a data plane that serves.
+//! Attempts at what the sandbox forbids, for tests: `ringway data-plane --try`, and [`TRIES`] in
+//! the environment of a data plane that serves.
 
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -77,7 +77,7 @@ impl DataPlane {
         let Some(capture) = self.captures.running.remove(&id) else { return };
         let _ = self.poller.remove(capture.client.as_fd());
         self.worker.send_all(|| Command::Observe(ObserverCommand::End { id }));
-        // What was under way is in the file when the client sees the end.
+        // Packets that were under way are in the file when the client sees the end.
         self.worker.catch_up();
         info!(port = self.names_of(&capture.ports), "captured no more");
     }

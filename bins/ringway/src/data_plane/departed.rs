@@ -11,13 +11,13 @@ use super::DataPlane;
 pub(super) struct Leaving(List<Station, STATIONS_MAX>);
 
 impl DataPlane {
-    /// What is behind a port that is about to carry nothing any more; nothing where no tap asks.
+    /// Stations behind a port that is about to carry nothing any more; none where no tap asks.
     pub(super) fn leaving(&self, id: PortId) -> Leaving {
         let is_guest = self.ports.get(&id).is_some_and(|port| port.spec.kind.is_guest());
         if !is_guest || !self.ports.values().any(|port| port.spec.syncs_fdb) {
             return Leaving(List::default());
         }
-        // What is left of the table is forgotten after a while, as anywhere.
+        // More stations than that are forgotten after a while, as anywhere.
         let now_ms = super::uplinks::now_ms();
         let known = self.worker.shared().addresses_at(id, STATIONS_MAX, now_ms, |_| true);
         let station = |known: KnownAddress| Station {

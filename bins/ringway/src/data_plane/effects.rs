@@ -1,4 +1,4 @@
-//! What a session decided, carried out: memory is mapped, queues are started and stopped.
+//! Effects that a session decided, carried out: memory is mapped, queues are started and stopped.
 
 use std::fmt;
 use std::os::fd::AsFd;

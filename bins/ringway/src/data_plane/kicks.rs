@@ -62,7 +62,7 @@ impl AsFd for KickWatch {
     }
 }
 
-/// What a front-end's guest has kicked that does not run.
+/// Queues that a front-end's guest has kicked and that do not run.
 pub(super) struct Kicks {
     pub(super) watch: Option<KickWatch>,
     /// Kicked, and to be looked at when the front-end is quiet.
@@ -91,7 +91,7 @@ impl Kicks {
         }
     }
 
-    /// What is due, and whether the front-end is quiet.
+    /// The queues that are due, and whether the front-end is quiet.
     fn take_due(&mut self, now: Instant) -> Option<(Vec<u16>, bool)> {
         self.next_look().filter(|at| *at <= now)?;
         let is_quiet = self.last_request + QUIET <= now;

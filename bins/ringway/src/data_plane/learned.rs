@@ -1,4 +1,4 @@
-//! What the switch has learned is noted in the journal, so that the next data plane need not flood:
+//! The journal notes what the switch has learned, so that the next data plane need not flood:
 //! addresses, and which ports want which multicast groups.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Notes {
 }
 
 impl DataPlane {
-    /// What is learned from now on is noted there.
+    /// Sets the journal, which notes from now on what is learned.
     pub(super) fn set_notes(&mut self, journal: Arc<Journal>) {
         self.notes = Notes { journal: Some(journal), due: None };
     }

@@ -24,7 +24,7 @@ pub(super) type Kept = (Vec<u8>, Vec<OwnedFd>);
 pub(super) struct Link {
     /// As the supervisor counts.
     pub(super) number: u32,
-    /// What the supervisor keeps of it.
+    /// The part of it that the supervisor keeps.
     pub(super) keeper: Keeper,
     /// The MAC address this guest was given; the port may have another for the next one.
     pub(super) mac: MacAddress,
@@ -32,7 +32,7 @@ pub(super) struct Link {
     pub(super) mtu: Option<u16>,
     pub(super) session: Session,
     pub(super) memory: GuestMemory,
-    /// What the workers found out when they called it.
+    /// The receiver of calls, with what the workers found out about it.
     pub(super) callee: Callee,
     pub(super) negotiated: Option<Negotiated>,
     pub(super) back_end_channel: Option<UntrustedFd>,
@@ -54,7 +54,7 @@ pub(super) struct Announcement {
     pub(super) answers: u64,
 }
 
-/// Which queues of a guest run.
+/// The queues of a guest that run.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     /// Pairs whose receive queue runs.
@@ -178,8 +178,8 @@ impl DataPlane {
         Some((codec::decode(&bytes, fds).ok()?, bytes.len()))
     }
 
-    /// What the session makes of a request: the reply, whether it is remembered, and what its
-    /// effects came to.
+    /// Lets the session handle a request: the reply, whether it is remembered, and what its effects
+    /// came to.
     fn carry_out(
         &mut self,
         id: PortId,

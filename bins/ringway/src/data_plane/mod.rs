@@ -96,7 +96,7 @@ pub struct DataPlane {
     is_frozen: bool,
     sandbox: Option<Sandbox>,
     captures: Captures,
-    /// Of which ports, and where copies go.
+    /// Mirrors: the source port, and the port that gets the copies.
     mirrors: Vec<(PortId, PortId)>,
     started: Instant,
     /// Workers that the data plane before left in the midst of a visit: so many packets may have
@@ -141,7 +141,7 @@ pub fn prepare() -> anyhow::Result<Prepared> {
     };
     let settings = spec_text::read_settings(settings).context("the settings")?;
     end_at_panics(settings.sandbox);
-    // What opens files, or makes what may not be made later.
+    // Calls that open files, or make what may not be made later.
     // A reload may ask for what is measured.
     ringway_host::believe_calls(&std::env::var(MEASURED).unwrap_or_default());
     ringway_host::writes_from(TapCalls::Auto);

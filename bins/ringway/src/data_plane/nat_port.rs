@@ -35,10 +35,10 @@ const BACKLOG: i32 = 256;
 /// File descriptors that routers leave to everything else.
 const FDS_KEPT: u64 = 512;
 
-/// What the control thread knows of a router.
+/// The state of a router in the control thread.
 #[derive(Debug, Default)]
 pub(super) struct NatState {
-    /// What it was told.
+    /// The options that it was told.
     told: Option<NatOptions>,
     /// When this machine is looked at again.
     look_at: Option<Instant>,
@@ -61,13 +61,13 @@ impl NatState {
         self.failed.iter().map(|(forward, why)| (forward, why.as_str()))
     }
 
-    /// What the supervisor has made is there.
+    /// Takes the sockets that the supervisor has made.
     pub(super) fn take_sockets(&mut self, passed: Vec<OwnedFd>) {
         self.passed = passed;
     }
 }
 
-/// What a router is to be told.
+/// The options that a router is to be told.
 fn options(port: &Port) -> NatOptions {
     let spec = &port.spec;
     // The supervisor has said which.
@@ -170,7 +170,7 @@ impl DataPlane {
         let passed = std::mem::take(&mut port.nat.passed);
         let known = &port.nat.forwards;
         let (added, failed) = listen_where_possible(&port.spec.nat.forwards, known, passed);
-        // What could not be had before is no reason to refuse anything else.
+        // A place that could not be had before is no reason to refuse anything else.
         let is_old = |new: &Forward| port.nat.failed.iter().any(|(it, _)| it.is_at_place_of(new));
         if let Some((forward, why)) = failed.iter().find(|(forward, _)| !is_old(forward)) {
             return Err(anyhow!("{why}")).with_context(|| format!("listening at {}", forward.at));
@@ -180,7 +180,7 @@ impl DataPlane {
             |wanted: &Forward| known.iter().any(|forward| forward.is_at_place_of(wanted));
         let kept = wanted.filter(is_known).collect();
         let forwards = self.tell_listeners(id, kept, added);
-        // What is not listened at any more is free for another router from now on.
+        // Places that are not listened at any more are free for another router from now on.
         self.worker.catch_up();
         if let Some(port) = self.ports.get_mut(&id) {
             (port.nat.forwards, port.nat.failed) = (forwards, failed);
@@ -240,7 +240,7 @@ impl DataPlane {
         attached.map(drop).context("watching the router")
     }
 
-    /// What a port is called, for the guests of routers.
+    /// The name of a port, for the guests of routers.
     pub(super) fn name_port(&self, port: PortId, name: &str) {
         let name = || name.to_owned();
         self.worker.send_all(|| Command::Nat(NatCommand::Name { port, name: name() }));

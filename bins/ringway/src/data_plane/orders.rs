@@ -1,4 +1,4 @@
-//! What the supervisor says, carried out.
+//! Orders of the supervisor, carried out.
 
 use std::os::fd::OwnedFd;
 

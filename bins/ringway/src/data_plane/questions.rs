@@ -1,4 +1,4 @@
-//! What clients of the control socket ask and only the data plane can answer.
+//! Questions of the control socket's clients that only the data plane can answer.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};

@@ -1,5 +1,5 @@
-//! What a data plane that takes over from another one may not do before `Go`: start rings, touch
-//! taps, tell guests anything. It is noted, and done then.
+//! Actions that a data plane that takes over from another one may not do before `Go`: start rings,
+//! touch taps, tell guests anything. They are noted, and done then.
 //!
 //! Where a ring goes on: at the position that the predecessor told when it stopped for this one
 //! ([`Positions`]). After a crash the journal says it. A ring that is not in the journal goes on at
@@ -112,7 +112,7 @@ impl DataPlane {
         let journal = journal.and_then(|file| self.take_journal(&file));
         let positions: Positions = serde_json::from_slice(&replay.positions).unwrap_or_default();
         self.restore_stands(&positions);
-        // What receives comes first: a packet to a port that does not run yet is dropped.
+        // Receive queues come first: a packet to a port that does not run yet is dropped.
         let follows = !replay.starts.is_empty();
         let (receiving, sending) =
             replay.starts.into_iter().partition(|start| self.is_receiving(start));
@@ -179,7 +179,7 @@ impl DataPlane {
         let opened = Journal::open(file).and_then(|journal| {
             let journal = Arc::new(journal);
             self.replayed = journal.interrupted() as u64;
-            // What is there counts only for the data plane that follows at once.
+            // The notes in it count only for the data plane that follows at once.
             let set = self.worker.set_journal(&journal).inspect_err(|_| journal.settle());
             set.map(|()| journal)
         });
@@ -338,7 +338,7 @@ impl DataPlane {
                 let stand = Stand { base, goes_on: true, ran: true };
                 positions.links.entry(number).or_default().insert(index, stand);
             }
-            // What workers hand over to each other arrives.
+            // Packets that workers hand over to each other arrive.
             (0..HAND_OVERS).for_each(|_| self.worker.catch_up());
         }
         for vm in self.ports.values().filter_map(|port: &Port| port.vm.as_ref()) {

@@ -1,4 +1,4 @@
-//! What there is to see of a router: stations, forwards and flows.
+//! The view of a router: stations, forwards and flows.
 
 use std::sync::mpsc;
 
@@ -81,7 +81,7 @@ fn shown(forward: &Forward, error: Option<String>) -> ShownForward {
     }
 }
 
-/// What it forwards, in a word.
+/// The kind of a forward, in a word.
 pub(super) fn kind_name(forward: &Forward) -> &'static str {
     match forward.at {
         Place::Address(_) => protocol_name(forward.protocol),

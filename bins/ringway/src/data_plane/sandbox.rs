@@ -1,6 +1,6 @@
-//! What a data plane gives up before it reads anything that a guest or a front-end wrote: its user,
-//! all capabilities, and every file (an empty root, Landlock); system calls follow in `filter.rs`.
-//! See ADR 30.
+//! Rights that a data plane gives up before it reads anything that a guest or a front-end wrote:
+//! its user, all capabilities, and every file (an empty root, Landlock); system calls follow in
+//! `filter.rs`. See ADR 30.
 //!
 //! Order: this is what each thread has of its own, and so comes before there is a second one; the
 //! filter of system calls is for all threads, and comes last.
@@ -28,7 +28,7 @@ use super::namespaces;
 pub const USER: &str = "ringway-data";
 const OWNER_OF_NOTHING: u32 = 65_534;
 
-/// What was given up by each thread for itself.
+/// The rights that each thread gave up for itself.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     landlock: &'static str,

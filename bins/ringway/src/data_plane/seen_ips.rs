@@ -20,7 +20,7 @@ const _: () = assert!(IPS_PER_PORT_MAX <= SEEN_IPS_MAX);
 
 pub(super) type OfPorts = BTreeMap<PortId, Vec<SeenIp>>;
 
-/// What was told, and when next.
+/// IP addresses that were told, and when the next are.
 #[derive(Default)]
 pub(super) struct Told {
     all: OfPorts,

@@ -9,7 +9,7 @@ use tracing::error;
 
 use crate::places::WIDE_SERVICE;
 
-/// What was asked for and cannot be had is an error, and not a surprise.
+/// A processor that was asked for and cannot be had is an error, and not a surprise.
 pub(super) fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
     refused_pin(pins).map_or(Ok(()), |(found, mend)| Err(anyhow!("pin: {found}: {mend}")))
 }

@@ -1,5 +1,5 @@
-//! What would become of a packet. A copy of a worker's switch decides, with the code that decides
-//! for packets, so that nothing is learned or counted.
+//! Traces a packet through the switch. A copy of a worker's switch decides, with the code that
+//! decides for packets, so that nothing is learned or counted.
 
 use std::sync::{Arc, mpsc};
 
@@ -20,7 +20,7 @@ const NS_PER_MS: u64 = 1_000_000;
 /// Room for the answers of all workers, so that none waits.
 const ANSWERS_MAX: usize = 32;
 
-/// What was found so far.
+/// The steps and receivers that were found so far.
 #[derive(Default)]
 struct Found {
     steps: Vec<TraceStep>,

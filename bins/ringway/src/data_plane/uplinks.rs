@@ -82,7 +82,7 @@ impl DataPlane {
         }
     }
 
-    /// What is behind this port may know no guest.
+    /// Announces all guests: hosts behind this port may know none.
     pub(super) fn announce_all(&mut self) {
         for id in self.ids() {
             if self.ports.get(&id).is_some_and(|port| port.is_announced() && port.receives()) {

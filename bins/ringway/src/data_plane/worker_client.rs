@@ -31,7 +31,7 @@ pub(super) struct WorkerClient {
     workers: Vec<Handle>,
     events: Receiver<WorkerEvent>,
     event_bell: Arc<EventFd>,
-    /// What the switches of all workers have in common.
+    /// The state that the switches of all workers have in common.
     shared: Arc<Shared>,
     /// How taps that are attached from now on are written and read.
     tap_writes: TapCalls,
@@ -70,7 +70,7 @@ impl WorkerClient {
         Ok(Self { workers, events, event_bell, shared, tap_writes, tap_reads })
     }
 
-    /// What the switches of all workers have in common.
+    /// The state that the switches of all workers have in common.
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -212,12 +212,12 @@ impl WorkerClient {
         });
     }
 
-    /// So many receive queues of a guest run; with `has_control` it says how many it uses.
+    /// Sets how many receive queues of a guest run; with `has_control` it says how many it uses.
     pub(super) fn set_pairs(&self, port: PortId, running: u16, has_control: bool) {
         self.send_all(|| Command::SetPairs { port, running, has_control });
     }
 
-    /// What a guest has set on its first worker is told to the others.
+    /// Tells the other workers what a guest has set on its first worker.
     pub(super) fn share_control_state(&self, port: PortId) -> Option<ControlState> {
         let (first, others) = self.workers.split_first()?;
         let state = first.ask(|done| Command::TakeControlState { port, done }).flatten()?;

@@ -14,7 +14,7 @@ pub enum Verdict {
     Wrong,
 }
 
-/// What was looked at, how it is, and what mends it.
+/// A thing that was looked at, its state, and what mends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub what: String,

@@ -1,4 +1,4 @@
-//! What this machine can do for virtual machines and their networks.
+//! Checks of this machine: what it can do for virtual machines and their networks.
 //!
 //! Limits: it looks and changes nothing; programs are only asked for their version.
 
@@ -206,7 +206,7 @@ fn program(program: &Program) -> Finding {
     }
 }
 
-/// What may keep other programs from sockets whatever their permissions are.
+/// Security modules that may keep other programs from sockets, in spite of their permissions.
 fn labels() -> Finding {
     const WHAT: &str = "AppArmor, SELinux";
     let is = |path: &str, value: &str| {

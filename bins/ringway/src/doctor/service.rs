@@ -11,7 +11,7 @@ use super::machine::SERVICE_OF_PACKAGE;
 use crate::data_plane::threads::refused_pin;
 use crate::places::WIDE_SERVICE;
 
-/// What the service reads.
+/// The configuration file that the service reads.
 const FILE_OF_SERVICE: &str = "/etc/ringway/ringway.toml";
 
 const UNIT_OF_ADMINISTRATOR: &str = "/etc/systemd/system/ringway.service";

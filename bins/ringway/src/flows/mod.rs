@@ -51,7 +51,7 @@ struct Flow {
     amount: Amount,
 }
 
-/// What was seen.
+/// The flows that were seen.
 #[derive(Debug, Serialize)]
 struct FlowsReply {
     version: u32,

@@ -37,7 +37,7 @@ const REQUEST_LEN_MAX: usize = 8192;
 
 const SCRAPER_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a request may have of header lines.
+/// The largest number of header lines of a request.
 const HEADERS_MAX: usize = 64;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -166,7 +166,7 @@ fn answer(stream: &mut (impl Read + Write), control: &Path, taken: &Taken) -> io
     Ok(())
 }
 
-/// What a request is about, as far as it has come.
+/// The subject of a request, as far as it has come.
 enum Asked {
     More,
     Nonsense,

@@ -59,7 +59,7 @@ pub struct FlowSample<'a> {
     pub head: &'a [u8],
 }
 
-/// What was counted at an interface.
+/// The counters of an interface.
 #[derive(Debug, Clone)]
 pub struct CounterSample<'a> {
     pub at: u32,
@@ -91,7 +91,7 @@ pub struct Datagrams {
     ready: Vec<Vec<u8>>,
 }
 
-/// What is counted for each interface.
+/// The counters of each interface's samples.
 #[derive(Debug, Default)]
 struct Source {
     flow_samples: u32,

@@ -1,5 +1,5 @@
-//! What a capture needs: a file in memory for the data plane and the client, and a pair of sockets
-//! by which each sees the other's end. The supervisor keeps none of them.
+//! File descriptors for a capture: a file in memory for the data plane and the client, and a pair
+//! of sockets by which each sees the other's end. The supervisor keeps none of them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::plane::Sent;
 
-/// What goes to the data plane, and what goes to the client.
+/// File descriptors for the data plane, and those for the client.
 pub(super) struct CaptureFds {
     pub(super) sent: Vec<Sent>,
     pub(super) handed: Vec<OwnedFd>,

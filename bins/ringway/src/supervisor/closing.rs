@@ -1,6 +1,6 @@
-//! What a front-end sent is closed by a thread of its port (ADR 25), because closing may take as
-//! long as the front-end likes. Only this port waits: its front-end's next request is read, and the
-//! next front-end is accepted, when everything is closed.
+//! A thread of each port closes what its front-end sent (ADR 25), because closing may take as long
+//! as the front-end likes. Only this port waits: its front-end's next request is read, and the next
+//! front-end is accepted, when everything is closed.
 //!
 //! So what is left to that thread is bounded: what one request, or one connection, leaves behind.
 

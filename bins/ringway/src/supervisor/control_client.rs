@@ -73,7 +73,7 @@ impl Client {
         }
     }
 
-    /// What the next supervisor needs of it. `None`: it leaves too much unread.
+    /// The record of it for the next supervisor. `None`: it leaves too much unread.
     pub(super) fn record<'a>(&'a self, slot: usize, fds: &mut Fds<'a>) -> Option<ClientRecord> {
         if self.output.len() > CARRIED_LEN_MAX {
             return None;

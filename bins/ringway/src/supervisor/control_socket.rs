@@ -112,7 +112,7 @@ impl ControlSocket {
         Ok(Self::new(listener, settings))
     }
 
-    /// What the next supervisor needs of it.
+    /// The record of it for the next supervisor.
     pub(super) fn record<'a>(&'a self, fds: &mut Fds<'a>) -> ListenerRecord {
         ListenerRecord::of(&self.listener, fds)
     }

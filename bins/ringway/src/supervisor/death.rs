@@ -24,8 +24,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 /// Until it is tried again to serve ports that were held back, if no other data plane has come.
 const RENEWED_EVERY: Duration = Duration::from_secs(5);
 
-/// By which a forbidden system call ends a process (Linux's number on all machines that this builds
-/// for).
+/// The signal by which a forbidden system call ends a process (Linux's number on all machines that
+/// this builds for).
 const SIGSYS: i32 = 31;
 
 impl Supervisor {
@@ -94,7 +94,7 @@ impl Supervisor {
         self.happens(Event::WorkersEnded { plane, may_start });
     }
 
-    /// What is blamed is served no more.
+    /// Carries out a verdict about front-ends and ports.
     fn follow(&mut self, verdict: Verdict) {
         for (link, _) in verdict.refuse {
             self.let_go(link, None, "its request has ended the data plane twice");
@@ -181,7 +181,7 @@ impl Supervisor {
             .min()
     }
 
-    /// What was ordered is told to the next one with everything else.
+    /// Settles orders: the next data plane is told of them with everything else.
     pub(super) fn settle_orders(&mut self, orders: BTreeMap<u32, Order>) {
         for order in orders.into_values() {
             match order {

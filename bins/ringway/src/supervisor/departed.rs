@@ -17,8 +17,8 @@ use crate::config::PortSpec;
 /// Stations that wait.
 const WAITING_MAX: usize = 4096;
 
-/// So often in a row, and then as often as this time passes: a guest cannot keep the supervisor
-/// busy by coming and going.
+/// Bridges are tidied this often in a row, and then once in this time: a guest cannot keep the
+/// supervisor busy by coming and going.
 const BURST: u32 = 10;
 const EVERY: Duration = Duration::from_millis(100);
 
@@ -26,7 +26,7 @@ const EVERY: Duration = Duration::from_millis(100);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const ATTEMPTS_MAX: u32 = 5;
 
-/// What is still to be done.
+/// Stations that are still to be taken out of bridges.
 #[derive(Debug)]
 pub(super) struct Departed {
     stations: Vec<Station>,

@@ -20,7 +20,7 @@ pub(super) fn with_advice(text: String, why: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// What the operating system said, if it is among the causes.
+/// The errno of the operating system, if it is among the causes.
 fn errno_of(why: &(dyn Error + 'static)) -> Option<Errno> {
     let own = match why.downcast_ref::<std::io::Error>() {
         Some(why) => Errno::from_io_error(why),

@@ -1,4 +1,4 @@
-//! What a service manager is told (sd_notify(3)), and what it keeps for the next supervisor: every
+//! Messages to a service manager (sd_notify(3)), and what it keeps for the next supervisor: every
 //! record with its file descriptors, if it has a store for them (`FDSTORE`, systemd 254).
 //!
 //! A record is kept as one file descriptor: a socket in whose queue are its text, as a file in
@@ -38,7 +38,7 @@ const FIRST: i32 = 3;
 pub(super) struct FdStore {
     socket: Option<UnixDatagram>,
     has_store: bool,
-    /// What is kept, by its key: the name, and the text.
+    /// Kept records, by their key: the name, and the text.
     kept: BTreeMap<String, (String, String)>,
     /// Kept for the supervisor before; removed when everything is kept anew.
     left: Vec<String>,
@@ -185,7 +185,8 @@ fn key_of(name: &str) -> Option<(&str, u128)> {
     Some((key, time.parse().ok().filter(|_| is_ours)?))
 }
 
-/// What this process was started with: see [`found`], and sockets with their names.
+/// File descriptors that this process was started with: see [`found`], and sockets with their
+/// names.
 pub(super) struct Passed {
     pub(super) kept: anyhow::Result<(Vec<Found>, Vec<String>)>,
     pub(super) sockets: Vec<(String, OwnedFd)>,
@@ -198,7 +199,7 @@ pub(super) fn passed() -> Passed {
     Passed { kept: found(kept), sockets }
 }
 
-/// What a manager has kept, newest of each key, and the names of all of it. Empty: nothing.
+/// The records that a manager has kept, the newest of each key, and the names of all. Empty: none.
 fn found(kept: Vec<(String, OwnedFd)>) -> anyhow::Result<(Vec<Found>, Vec<String>)> {
     let (mut newest, mut all) = (BTreeMap::<String, (u128, OwnedFd)>::new(), Vec::new());
     for (name, fd) in kept {

@@ -76,7 +76,7 @@ impl ForwardSockets {
 
     fn open_new(&mut self, now: &PortSpec, before: &PortSpec) -> anyhow::Result<()> {
         for path in self.missing(now) {
-            // What could not be had before is no reason to refuse anything else.
+            // A socket that could not be had before is no reason to refuse anything else.
             if !before.nat.sockets().any(|known| known == path) {
                 self.0.push(Made::open(path, now).context("a forward")?);
             }
@@ -104,12 +104,12 @@ impl ForwardSockets {
         self.0.retain(|made| spec.nat.sockets().any(|path| path == made.listener.path()));
     }
 
-    /// What the data plane gets.
+    /// The sockets that the data plane gets.
     pub(super) fn sent(&self) -> impl Iterator<Item = Sent> {
         self.0.iter().map(|made| Sent::Own(Arc::clone(&made.sent)))
     }
 
-    /// What the next supervisor needs of them.
+    /// Their records for the next supervisor.
     pub(super) fn record<'a>(&'a self, fds: &mut Fds<'a>) -> Vec<ListenerRecord> {
         self.0.iter().map(|made| ListenerRecord::of(&made.listener, fds)).collect()
     }

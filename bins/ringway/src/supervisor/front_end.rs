@@ -61,7 +61,7 @@ impl FrontEnd {
     }
 }
 
-/// What was outstanding and is done: number, drops, keep.
+/// An outstanding request that is done: number, drops, keep.
 pub(super) type Done = (u32, Vec<SlotRange>, Option<Keep>);
 
 impl Supervisor {

@@ -1,4 +1,4 @@
-//! What data planes say.
+//! Messages of data planes.
 
 use ringway_supervisor::outbox::Owed;
 use ringway_supervisor::succession::{Event, PlaneNumber, Stage};

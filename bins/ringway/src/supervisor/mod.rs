@@ -124,7 +124,7 @@ pub struct Supervisor {
     bell: Arc<EventFd>,
     settings: Settings,
     workers: u16,
-    /// What default MAC addresses follow; it stays when the control socket moves.
+    /// The identity that default MAC addresses follow; it stays when the control socket moves.
     identity: Identity,
     /// The file to read again on SIGHUP.
     file: Option<PathBuf>,
@@ -138,7 +138,7 @@ pub struct Supervisor {
     sockets: Sockets,
     /// Closes what refused front-ends have sent.
     refused: DeferredDrop,
-    /// What data planes are started from.
+    /// The program that data planes are started from.
     program: File,
     planes: Planes,
     journal: Watched,
@@ -217,7 +217,8 @@ impl Supervisor {
         (control, journal): (ControlSocket, Watched),
         (sandbox, file): (Sandbox, Option<PathBuf>),
     ) -> anyhow::Result<Self> {
-        // What nohup(1) has asked for stays so; a file is read again.
+        // SIGHUP stays ignored if nohup(1) has asked for that, unless there is a file to read
+        // again.
         let hears_hangup = file.is_some() || !is_ignored(SIGHUP);
         let poller = Poller::new().context("epoll")?;
         let signals = catch(&[SIGINT, SIGTERM])?;

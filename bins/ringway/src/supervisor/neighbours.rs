@@ -38,14 +38,14 @@ const LATEST_WAITING: Duration = Duration::from_secs(1);
 /// After a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What bridges are to be told.
+/// Taps and residents that bridges are to be told of.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Wanted {
     taps: Vec<TapPort>,
     residents: Vec<Resident>,
 }
 
-/// What they were told.
+/// Neighbours that bridges were told of.
 #[derive(Debug)]
 pub(super) struct Neighbours {
     wanted: Wanted,

@@ -13,15 +13,15 @@ use crate::config::PortSpec;
 pub(super) struct Asked {
     /// `None`: the file, or the command line.
     pub(super) client: Option<ClientId>,
-    /// What is said of the file that it is a part of.
+    /// The report on the file that it is a part of.
     pub(super) report: Option<Rc<Report>>,
     /// Options that only the next guest will see.
     pub(super) at_next_connection: Vec<&'static str>,
-    /// What is probably not meant.
+    /// Warnings about what is probably not meant.
     pub(super) warnings: Vec<String>,
 }
 
-/// What is to be said of a file beside what has changed.
+/// Failures and warnings of a file, beside what has changed.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     failures: RefCell<Vec<String>>,
@@ -39,7 +39,7 @@ impl Report {
 }
 
 impl Asked {
-    /// What a file says; who asked is answered at its end.
+    /// An order that a file gives; who asked is answered at its end.
     pub(super) fn by(report: &Rc<Report>) -> Self {
         Self { report: Some(report.clone()), ..Self::default() }
     }
@@ -51,7 +51,7 @@ impl Asked {
         }
     }
 
-    /// What is to be said although it was done, which the log says, too.
+    /// Warnings about something that was done nevertheless, which the log says, too.
     pub(super) fn warns(&self, of: impl IntoIterator<Item = String>) {
         if let Some(report) = &self.report {
             report.warnings.borrow_mut().extend(of);
@@ -99,7 +99,7 @@ impl Order {
     }
 }
 
-/// What came of one.
+/// The outcome of an order.
 pub(super) struct Finished {
     pub(super) is_told: bool,
     pub(super) is_closing: bool,

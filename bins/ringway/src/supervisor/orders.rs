@@ -1,4 +1,4 @@
-//! What the data plane is ordered, and what follows when it is done.
+//! Orders to the data plane, and what follows when they are done.
 
 use ringway_supervisor::wire::ToData;
 use ringway_switch::PortId;
@@ -51,7 +51,7 @@ impl Supervisor {
         match order {
             Order::Open { port, asked } => self.opened(port, asked, done),
             Order::Change { port, before, from_file, mut asked } => {
-                // What it leaves may be what the next one goes back to.
+                // The sockets that it leaves may be those that the next change goes back to.
                 let is_last = self.later_change(port, &before.name).is_none();
                 if done.refusal.is_some() {
                     self.take_back(port, (*before).clone(), from_file.map(|spec| *spec));

@@ -1,4 +1,4 @@
-//! Which process a front-end is, as far as the kernel says: for people who look for it.
+//! The process of a front-end, as far as the kernel says: for people who look for it.
 //!
 //! Limits: it is the process that connected (of a `vm-connect` port: that listens). It may have
 //! handed the connection to another one, may have ended, and names itself as it likes. Nothing is

@@ -201,7 +201,7 @@ impl Plane {
         }
     }
 
-    /// What one that has ended has said last, and was not heard any more.
+    /// Takes the last messages of one that has ended, which were not heard any more.
     pub(super) fn hear_last_words(&mut self) {
         for _ in 0..LAST_MESSAGES_MAX {
             match self.receive() {

@@ -122,7 +122,7 @@ impl Planes {
         self.is_begun
     }
 
-    /// What the next supervisor needs of the one that serves.
+    /// The record of the one that serves, for the next supervisor.
     pub(super) fn record<'a>(&'a self, fds: &mut Fds<'a>) -> Option<PlaneRecord> {
         let (number, plane) = (self.succession.serving()?, self.current()?);
         let (pid, channel) = (plane.pid().try_into().ok()?, fds.put(plane.channel.as_fd()));

@@ -109,7 +109,7 @@ impl Port {
         !self.is_served
     }
 
-    /// What of it does not stay as it is, if anything.
+    /// The reason why it does not stay as it is, if there is one.
     pub(super) fn is_changing(&self) -> Option<&'static str> {
         if self.is_leaving() || self.asked.is_some() || self.tap.is_reopening() {
             return Some("it is changing");
@@ -126,7 +126,7 @@ impl Port {
         self.sockets = ForwardSockets::default();
     }
 
-    /// What the data plane gets of it.
+    /// The file descriptors of it that the data plane gets.
     pub(super) fn sent(&self) -> Vec<Sent> {
         self.tap.sent().into_iter().chain(self.sockets.sent()).collect()
     }
@@ -167,7 +167,7 @@ impl Supervisor {
         ports.find(|(_, port)| port.spec.name == name).map(|(&id, _)| id)
     }
 
-    /// What is configured, without ports that are about to go.
+    /// The configured ports, without those that are about to go.
     pub(super) fn specs(&self) -> impl Iterator<Item = &PortSpec> {
         self.ports.values().filter(|port| !port.is_leaving()).map(|port| &port.spec)
     }
@@ -371,7 +371,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// What is the supervisor's of a change.
+    /// The supervisor's part of a change.
     pub(super) fn change_end(port: &mut Port, before: &PortSpec) -> anyhow::Result<()> {
         let now = &port.spec;
         let is_router = now.kind == PortKind::Nat;

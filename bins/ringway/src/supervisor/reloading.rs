@@ -1,4 +1,4 @@
-//! What became of a file that was read again: its client is answered when all of it was tried.
+//! The outcome of a file that was read again: its client is answered when all of it was tried.
 //!
 //! How: everything that was begun for it has a share in one [`Report`]; when no other share is
 //! left, all is done. Limits: after [`PATIENCE`] the answer says that it is not known yet.
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 pub(super) struct Reloading {
     client: ClientId,
     report: Rc<Report>,
-    /// What the file said before.
+    /// The ports and the settings of the file before.
     before: (Vec<PortSpec>, Settings),
     since: Instant,
 }

@@ -1,4 +1,4 @@
-//! What is asked on the control socket, answered.
+//! Answers to requests on the control socket.
 
 use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
@@ -31,14 +31,14 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// Why a request is refused, one line per reason.
 type Refused = Vec<String>;
 
-/// What the data plane is asked for a client.
+/// A question to the data plane for a client.
 pub(super) struct Question {
     client: ClientId,
     about: About,
     since: Instant,
 }
 
-/// What becomes of the answer.
+/// The use of the data plane's answer.
 enum About {
     /// Of statistics: what the supervisor knows is added.
     Stats,
@@ -239,7 +239,7 @@ impl Supervisor {
         Some(warning)
     }
 
-    /// What is probably not meant about a port that was asked for.
+    /// Warnings about a port that was asked for, where something is probably not meant.
     pub(super) fn warnings_about(&self, spec: &PortSpec) -> Vec<String> {
         let names: Vec<&str> = self.specs().map(|spec| spec.name.as_str()).collect();
         let lost = spec.nat.lost_forward(&names);

@@ -1,5 +1,5 @@
-//! What the supervisor does for routers: it tells them this machine's resolvers, and sees to it
-//! that there is a data plane that may open sockets.
+//! The supervisor's part in routers: it tells them this machine's resolvers, and sees to it that
+//! there is a data plane that may open sockets.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ impl Supervisor {
                 continue;
             }
             let from_file = port.from_file.clone();
-            // What hinders it hinders the whole change, too, which says so.
+            // An error here hinders the whole change, too, which says so.
             if self.change_port(id, spec, from_file, asked.clone()).is_ok()
                 && let Some(port) = self.ports.get_mut(&id)
             {

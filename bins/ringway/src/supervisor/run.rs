@@ -44,7 +44,7 @@ pub fn run(
     serve(supervisor, log)
 }
 
-/// What the program before has written into the file of that number. To be called once.
+/// The record that the program before has written into the file of that number. To be called once.
 ///
 /// # Errors
 /// There is no such file, or it says what cannot be.

@@ -93,7 +93,7 @@ impl Supervisor {
     }
 }
 
-/// What this machine lacks that guests of a router need who asks these resolvers.
+/// Needs of a router's guests that this machine lacks, if the router asks these resolvers.
 fn lacks(dns: &Dns) -> Vec<String> {
     let needs = guests_needs::lacking().into_iter();
     let needs = needs.filter(|need| *need != Need::Resolver || *dns == Dns::Host);

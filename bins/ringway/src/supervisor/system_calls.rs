@@ -6,7 +6,7 @@ macro_rules! names {
     };
 }
 
-/// What the names of these constants begin with.
+/// The prefix of the names of these constants.
 const PREFIX: &str = "SYS_";
 
 const NAMES: &[(libc::c_long, &str)] = &names! {

@@ -55,11 +55,11 @@ impl TakenOver {
         Ok(Self { whole: Whole::read(&text)?, fds, links: found.collect() })
     }
 
-    /// What a service manager has kept for this one, if anything, and sockets on which it listens
-    /// for this one.
+    /// The records that a service manager has kept for this one, if any, and sockets on which
+    /// it listens for this one.
     ///
     /// # Errors
-    /// What is kept says what cannot be.
+    /// The records that were kept cannot be read, or make no sense.
     pub fn from_service_manager() -> (anyhow::Result<Option<Self>>, Sockets) {
         let Passed { kept, sockets } = fd_store::passed();
         (kept.and_then(Self::of_kept), Sockets::new(sockets))

@@ -24,7 +24,7 @@ use crate::places::WIDE_SERVICE;
 /// Between two attempts to open a tap that another process has.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What is known of a tap.
+/// The state of a tap.
 #[derive(Debug, Default)]
 pub(super) struct TapState {
     /// Of its interface; `None`: it is not open.
@@ -85,7 +85,7 @@ impl TapState {
         Ok(Self { name, queues, interfaces, reopen_at, ..Self::default() })
     }
 
-    /// What the next supervisor needs of it.
+    /// The record of it for the next supervisor.
     pub(super) fn record<'a>(&'a self, fds: &mut Fds<'a>) -> Option<TapRecord> {
         let name = self.name.clone()?;
         let queues = self.queues.iter().map(|fd| fds.put(fd.as_fd())).collect();
@@ -98,7 +98,7 @@ impl TapState {
         self.is_reopening
     }
 
-    /// What the data plane gets.
+    /// The file descriptors that the data plane gets.
     pub(super) fn sent(&self) -> Vec<Sent> {
         self.queues.iter().chain(&self.interfaces).cloned().map(Sent::Own).collect()
     }

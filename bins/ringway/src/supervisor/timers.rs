@@ -1,4 +1,4 @@
-//! What the supervisor does when its time has come: each row says when, and what.
+//! Timers of the supervisor: each row says when something is due, and what is done then.
 
 use std::time::Instant;
 

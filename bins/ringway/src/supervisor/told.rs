@@ -1,5 +1,5 @@
-//! What the data plane is told when a front-end comes: the port's options, with what only the
-//! supervisor finds out at that moment.
+//! Port options that the data plane is told when a front-end comes, with what only the supervisor
+//! finds out at that moment.
 
 use ringway_supervisor::wire::{Bytes, SPEC_LEN_MAX};
 use tracing::warn;

@@ -1,4 +1,4 @@
-//! What the supervisor waits for, as numbers of its `epoll`.
+//! Events that the supervisor waits for, as numbers of its `epoll`.
 
 use ringway_switch::PortId;
 

@@ -1,4 +1,4 @@
-//! What this supervisor would need to be told to go on where it is, in records.
+//! Records of this supervisor, with which another one goes on where it is.
 
 use std::os::fd::AsFd;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What happened between two reports: the rates of each port, and how they were before.
+//! Changes between two reports: the rates of each port, and how they were before.
 //!
 //! Limits: [`HISTORY_LEN`] reports are kept for each port.
 

@@ -1,4 +1,4 @@
-//! What the person who watches has chosen: order, filter, port. Keys change it; nothing else does.
+//! Choices of the person who watches: order, filter, port. Keys change it; nothing else does.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -39,7 +39,7 @@ impl Order {
     }
 }
 
-/// What a key asks for, apart from another choice.
+/// The effect of a key, apart from another choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     Go,
@@ -54,7 +54,7 @@ pub struct State {
     pub filter: String,
     /// The filter is being typed.
     pub is_typing: bool,
-    /// Which of the ports that are shown is marked.
+    /// The index of the marked port among those that are shown.
     pub marked: usize,
     /// The marked port is shown with everything that is known.
     pub is_detailed: bool,

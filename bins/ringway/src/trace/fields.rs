@@ -43,7 +43,7 @@ pub(super) enum Destination {
     Named(String),
 }
 
-/// What was typed.
+/// The fields that were typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fields {
     pub(super) src: Option<MacAddress>,

@@ -15,7 +15,7 @@ use crate::trace::Fields;
 /// One end of a flow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct End {
-    /// What was typed.
+    /// The text that was typed.
     pub typed: String,
     /// The port that it is behind, as far as that is known.
     pub port: Option<String>,
@@ -27,7 +27,7 @@ pub struct End {
     pub number: Option<u16>,
 }
 
-/// What a running ringway knows about where addresses are.
+/// The places of addresses that a running ringway knows.
 pub struct Known<'a> {
     pub ports: &'a [PortStats],
     pub listed: Vec<ListedPort>,
@@ -177,7 +177,7 @@ mod tests {
         let known = known(&ports);
         for (typed, port, mac) in [
             ("a", Some("a"), Some(1)),
-            // What was heard last is where packets go.
+            // The address that was heard last is where packets go.
             ("up", Some("up"), Some(8)),
             ("net", Some("net"), None),
             ("52:54:00:00:00:07", Some("up"), Some(7)),

@@ -18,7 +18,7 @@ use crate::control::{Request, TraceQuestion, TraceReply, request_stats};
 use crate::trace::Fields;
 use crate::units;
 
-/// What both ends have in common is said once.
+/// Findings that both ends have in common are said once.
 const OF_BOTH: [&str; 3] =
     ["a worker is saturated", "the MTUs differ", "another port has the same MAC address"];
 
@@ -33,7 +33,7 @@ struct FlowFinding {
     finding: Finding,
 }
 
-/// What was found about a flow.
+/// The findings about a flow.
 #[derive(Debug, Serialize)]
 struct FlowReply {
     version: u32,
@@ -92,7 +92,7 @@ fn run(args: &WhyArgs, to: &str, packets: &Fields) -> anyhow::Result<String> {
     }
 }
 
-/// What is said twice about a port is said once, with both figures.
+/// Adds findings: one that two looks have found at a port is said once, with both figures.
 fn add(found: &mut Vec<FlowFinding>, port: &str, more: impl Iterator<Item = Finding>) {
     for finding in more {
         let is_it = |old: &&mut FlowFinding| {
@@ -149,7 +149,7 @@ fn unknown(end: &End) -> Finding {
     }
 }
 
-/// What would become of a packet; `None`: its addresses are not known.
+/// The trace of a packet; `None`: its addresses are not known.
 fn traced(
     control: &Path,
     [from, to]: &[End; 2],

@@ -1,4 +1,4 @@
-//! What two statistics say about a port.
+//! Two statistics of a port, and what they say about it.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -11,15 +11,15 @@ use crate::units;
 pub struct Finding {
     /// How much of the port's traffic it concerns, in percent.
     pub weight: u64,
-    /// What it is.
+    /// The thing that was found, in words.
     pub what: &'static str,
     /// The figure of the statistics that says so.
     pub figure: String,
-    /// What to do.
+    /// The remedy.
     pub advice: String,
 }
 
-/// What is known of a port.
+/// The statistics and options of a port.
 pub struct Look<'a> {
     pub before: &'a StatsReply,
     pub now: &'a StatsReply,
@@ -28,7 +28,7 @@ pub struct Look<'a> {
     pub options: &'a Map<String, Value>,
 }
 
-/// Which way packets go.
+/// The direction of packets.
 #[derive(Debug, Clone, Copy)]
 pub enum Way {
     ToGuest,
@@ -80,7 +80,7 @@ impl Look<'_> {
     pub fn drops(&self, way: Way, reasons: &[&str]) -> Option<(u64, u64)> {
         let dropped = reasons.iter().map(|reason| self.dropped(way, reason));
         let dropped = dropped.fold(0, u64::saturating_add);
-        // What came from the guest and went nowhere is counted as taken from it, too.
+        // Packets that came from the guest and went nowhere are counted as taken from it, too.
         let all = match way {
             Way::ToGuest => dropped.saturating_add(self.moved(way).0),
             Way::FromGuest => dropped.max(self.moved(way).0),

@@ -80,8 +80,8 @@ impl Looks {
         Ok(Self { before, now: request_stats(control)?, listed })
     }
 
-    /// What holds a port back. Ports that share no VLAN with it do not count; of a flow, only its
-    /// other end does.
+    /// Causes that hold a port back. Ports that share no VLAN with it do not count; of a flow, only
+    /// its other end does.
     fn findings(&self, name: &str, other: Option<Option<&str>>) -> anyhow::Result<Vec<Finding>> {
         let is_listed = |listed: &&ListedPort| is_named(listed, name);
         let options = self.listed.iter().find(is_listed).map(|listed| listed.port.clone());

@@ -11,7 +11,7 @@ use crate::{socket_reach, units};
 
 /// Nothing passes at all.
 pub const ALL: u64 = 100;
-/// What is for one of two places goes now to one, now to the other.
+/// Packets for one of two places go now to one, now to the other.
 pub const HALF: u64 = 50;
 /// Part of its rate limit, or of a processor, that is nearly all of it, in percent.
 pub const NEARLY_ALL: u64 = 90;

@@ -1,4 +1,4 @@
-//! What the switch would do with a packet of a flow, as findings: a pure function of the answer to
+//! Findings about the way of a flow's packet through the switch: a pure function of the answer to
 //! `trace`.
 
 use super::ends::End;
@@ -7,7 +7,7 @@ use super::refusals::refusal;
 use super::rules::{ALL, HALF};
 use crate::control::TraceReply;
 
-/// What keeps a packet from its end, or makes its way uncertain.
+/// Reasons that keep a packet from its end, or make its way uncertain.
 pub fn on_the_way(to: &End, port: &str, reply: &TraceReply) -> Vec<Finding> {
     let said = |rule: &str| reply.steps.iter().rev().find(|step| step.rule == rule);
     // A state of the port, which has a finding of its own.

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What a process has mapped, and uses.
+/// Memory that a process has mapped, and uses.
 #[derive(Debug)]
 pub struct Memory {
     /// Mappings of files, a guest's memory among them.
@@ -42,7 +42,7 @@ impl Ringway {
         Self::start(command, directory, arguments)
     }
 
-    /// What its data planes note for each other.
+    /// The notes of its data planes for each other.
     pub fn journal(&self) -> File {
         let fds = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
         let is_journal = |path: &PathBuf| {
@@ -146,7 +146,7 @@ impl Ringway {
             .expect("ringway runs")
     }
 
-    /// What a command that must succeed prints.
+    /// The output of a command that must succeed.
     pub fn told(&self, arguments: &[&str]) -> String {
         let output = self.ask(arguments);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -154,7 +154,7 @@ impl Ringway {
         text(&output.stdout)
     }
 
-    /// What a command that must fail complains about.
+    /// The errors of a command that must fail.
     pub fn refused(&self, arguments: &[&str]) -> String {
         let output = self.ask(arguments);
         assert!(!output.status.success(), "{arguments:?} was accepted");
@@ -169,7 +169,7 @@ impl Ringway {
         port["state"].as_str().map(str::to_owned)
     }
 
-    /// What is wrong with a port, if anything is.
+    /// The error of a port, if it has one.
     pub fn error(&self, port: &str) -> Option<String> {
         let stats: Value = serde_json::from_str(&self.told(&["stats", "--json"])).expect("JSON");
         let ports = stats["ports"].as_array().expect("ports");

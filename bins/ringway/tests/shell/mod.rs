@@ -69,7 +69,7 @@ pub fn run(user: User, script: &str) -> Option<Output> {
     Some(output.expect("it ran before"))
 }
 
-/// What a script prints, which must succeed; `None`: there are no such namespaces here.
+/// The output of a script, which must succeed; `None`: there are no such namespaces here.
 pub fn must(user: User, script: &str) -> Option<String> {
     let output = run(user, script)?;
     let [text, errors] =

@@ -52,7 +52,7 @@ impl FrameRecord {
 }
 
 impl LinkRecord {
-    /// What is kept; `put` gives the place of each file descriptor.
+    /// The record of a link; `put` gives the place of each file descriptor.
     pub(in crate::supervisor) fn of<'a, F>(
         (number, port, connection): (u32, u16, FdAt),
         spec: &[u8],
@@ -78,7 +78,7 @@ impl LinkRecord {
         serde_json::from_str(text).context("the record of a front-end")
     }
 
-    /// What was kept, with the file descriptors that `take` gives.
+    /// The link that was kept, with the file descriptors that `take` gives.
     ///
     /// # Errors
     /// That cannot be kept.

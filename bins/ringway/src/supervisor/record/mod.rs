@@ -1,4 +1,4 @@
-//! What a supervisor writes down for the one that takes its place: JSON documents, each with the
+//! Records that a supervisor writes for the one that takes its place: JSON documents, each with the
 //! file descriptors that it names by their place in a list.
 //!
 //! The first document is about the whole, each other one about a front-end. Fields that a reader
@@ -29,7 +29,7 @@ pub(super) const RECORD_VERSION: u32 = 1;
 /// In a store, the key of the document about the whole.
 pub(super) const WHOLE: &str = "whole";
 
-/// What the names of records of front-ends begin with.
+/// The prefix of the names of front-ends' records.
 pub(super) const LINK: &str = "link-";
 
 /// Most bytes of all documents: as much as is kept of 256 front-ends, with room.
@@ -95,7 +95,7 @@ pub(super) struct Whole {
     settings: Vec<(String, String)>,
     over: Vec<(String, String)>,
     pub(super) workers: u16,
-    /// What default MAC addresses follow.
+    /// The machine's id, which default MAC addresses follow.
     pub(super) machine: String,
     instance: String,
     pub(super) file: Option<PathBuf>,
@@ -151,7 +151,7 @@ pub(super) struct AskedRecord {
     pub(super) stall_us: u64,
 }
 
-/// What was given out last.
+/// The numbers that were given out last.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Numbers {
     pub(super) plane: u32,
@@ -178,7 +178,7 @@ pub(super) struct Common<'a> {
 }
 
 impl Whole {
-    /// What is there, without ports, clients, a data plane and file; counted from one.
+    /// A record without ports, clients, a data plane and a file, with all counts at their start.
     pub(super) fn new(common: &Common<'_>, control: ListenerRecord) -> Self {
         let text = |(key, value): (&str, String)| (key.to_owned(), value);
         let over = common.over.iter();

@@ -45,7 +45,7 @@ pub(in crate::supervisor) struct PortRecord {
     pub(in crate::supervisor) reopens: bool,
 }
 
-/// What only ports for virtual machines have.
+/// The part that only ports for virtual machines have.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::supervisor) struct VmRecord {
     /// `None`: it connects.
