@@ -88,7 +88,7 @@ impl<Q: DeviceQueue> ControlQueue<Q> {
         self.ring.rebind(areas, regions)
     }
 
-    /// What the command counts that was answered last.
+    /// The number of commands that the last answered one counts for.
     fn count(&self) -> u32 {
         count_of(self.elements.readable()) + count_of(self.elements.writable()) - 1
     }

@@ -35,7 +35,7 @@ pub struct FromGuest<Q> {
     staged: Staged,
     /// How many of them held no packet; one of many elements counts several times.
     wasted: u32,
-    /// What went through, and what was dropped on the way in.
+    /// Packets that went through, and packets dropped on the way in.
     pub counters: Counters,
 }
 

@@ -21,7 +21,7 @@ pub struct GuestPort<Q> {
     pub from_guest: Option<FromGuest<Q>>,
     /// controlq, while it runs.
     pub control: Option<ControlQueue<Q>>,
-    /// What the guest has set through the controlq.
+    /// The state that the guest has set through the controlq.
     pub control_state: ControlState,
     counters: [Counters; 2],
     /// Commands that controlqs have refused which have stopped since.
@@ -106,7 +106,7 @@ impl<Q: DeviceQueue> GuestPort<Q> {
         call
     }
 
-    /// What the guest has set holds for its receiveq from the next packet on.
+    /// Applies the state that the guest has set to its receiveq, from the next packet on.
     fn apply_control_state(&mut self) {
         let state = &self.control_state;
         self.negotiated = self.negotiated.with_guest_offloads(state.guest_offloads);
@@ -364,12 +364,12 @@ impl AnyGuestPort {
         either!(self, port => port.broken(queue))
     }
 
-    /// What was negotiated, with the receive offloads that are on now.
+    /// The negotiated features, with the receive offloads that are on now.
     pub fn negotiated(&self) -> &Negotiated {
         either!(self, port => &port.negotiated)
     }
 
-    /// What the guest has set through the controlq.
+    /// The state that the guest has set through the controlq.
     pub fn control_state(&self) -> &ControlState {
         either!(self, port => &port.control_state)
     }

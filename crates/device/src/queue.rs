@@ -1,4 +1,4 @@
-//! Which queue of a device: by its index and by its name.
+//! The queue of a device: by its index and by its name.
 
 use core::fmt;
 
@@ -37,7 +37,7 @@ impl Queue {
 pub struct QueueId {
     /// The pair, counted from 0; 0 for the controlq.
     pub pair: u16,
-    /// Which of the pair.
+    /// The queue in the pair.
     pub queue: Queue,
 }
 

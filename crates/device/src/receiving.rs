@@ -1,5 +1,5 @@
-//! What is asked about a port's receiveq: whether requests are among its packets, and what its
-//! buffers are like.
+//! Questions about a port's receiveq: whether requests are among its packets, and what its buffers
+//! are like.
 
 use crate::port::either;
 use crate::{AnyGuestPort, ToGuest};

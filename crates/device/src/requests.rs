@@ -1,6 +1,6 @@
 //! Whether one of the packets that go to a guest is a request: may its sender wait for an answer?
 //!
-//! What one write of an application puts into long packets ends in a shorter packet. Its sender
+//! One write of an application becomes long packets, and a shorter one behind them. Its sender
 //! waits for that one no more than for the long packets before it. So the first short packet behind
 //! a long one of the same flow is no request; a second one is.
 //!
@@ -25,7 +25,7 @@ impl Requests {
     /// Starts to look at packets, or stops.
     pub fn watch(&mut self, is_watching: bool) {
         if is_watching && !self.is_watching {
-            // What passed meanwhile is not known.
+            // Packets that passed meanwhile are not known.
             self.streams = Default::default();
         }
         self.is_watching = is_watching;

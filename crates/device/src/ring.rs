@@ -1,4 +1,4 @@
-//! What all of the guest's queues do with their ring: publish, notify, stop, and find it again.
+//! The ring of any of the guest's queues: publish, notify, stop, and find it again.
 //!
 //! Limits: a ring that is broken for another reason than missing memory stays broken. One whose own
 //! area is there still publishes what was staged.
@@ -6,7 +6,7 @@
 use ringway_net::Counters;
 use ringway_virtq::{Areas, Arm, Broken, DeviceQueue, Position, Regions, Why};
 
-/// What a queue has published.
+/// The packets that a queue has published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Published {
     /// Packets.
@@ -15,7 +15,7 @@ pub struct Published {
     pub long: u32,
 }
 
-/// What was put or taken and is not published.
+/// Packets that were put or taken and are not published.
 #[derive(Debug, Default)]
 pub(crate) struct Staged {
     pub packets: u32,

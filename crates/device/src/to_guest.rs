@@ -32,7 +32,7 @@ pub struct ToGuest<Q> {
     never_fits: bool,
     /// Whether a packet may be a request, whose sender waits for an answer.
     pub requests: Requests,
-    /// What went through, and what was dropped on the way out.
+    /// Packets that went through, and packets dropped on the way out.
     pub counters: Counters,
 }
 
