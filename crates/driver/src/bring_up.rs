@@ -42,7 +42,7 @@ const FIELDS: [Field; 4] = [
     Field { feature: Features::MTU, offset: 10, len: 2, otherwise: 1500 },
 ];
 
-/// What a driver wants from its device.
+/// The wishes of a driver to its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// Features that are accepted when offered. Must contain `VERSION_1`.
@@ -63,7 +63,7 @@ pub struct Wanted {
     pub vectors: bool,
 }
 
-/// What this driver can make use of, without several queue pairs.
+/// Features that this driver can make use of, without several queue pairs.
 const ACCEPTED: Features = Features::VERSION_1
     .union(Features::MAC)
     .union(Features::STATUS)
@@ -134,7 +134,7 @@ pub enum Queues<D> {
 /// A device that is live.
 #[derive(Debug)]
 pub struct BroughtUp<D> {
-    /// What was agreed on.
+    /// The negotiated features.
     pub negotiated: Negotiated,
     /// The configuration as it was. Fields whose feature is missing have values that do no harm:
     /// no address, link up, one queue pair, an MTU of 1500.
@@ -242,8 +242,8 @@ fn steps<T: Transport>(
     Ok(BroughtUp { negotiated, config, queues })
 }
 
-/// What a device that refuses may insist on: if features that it may insist on (virtio 1.2 §6.2)
-/// were declined, these; otherwise all that were.
+/// Features that a device that refuses may insist on: if features that it may insist on (virtio 1.2
+/// §6.2) were declined, these; otherwise all that were.
 fn insisted_on(declined: Features) -> Features {
     let named = declined.intersection(Features::ACCESS_PLATFORM | Features::ORDER_PLATFORM);
     if named.is_empty() { declined } else { named }
@@ -346,7 +346,7 @@ impl<T: Transport> Setup<'_, T> {
     }
 }
 
-/// What a command takes: its head, its data, and room for the answer.
+/// The elements of a command: its head, its data, and room for the answer.
 const COMMAND_ELEMENTS: u16 = 3;
 
 /// The size of a queue when this many entries are wanted and that many allowed.

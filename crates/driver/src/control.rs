@@ -24,7 +24,7 @@ const RESULT_LEN: u32 = 8;
 const ACK_AT: u32 = RESULT_AT + RESULT_LEN;
 /// A command and its number: `VIRTIO_NET_CTRL_NOTF_COAL_VQ_GET`, the only one with a result.
 const HAS_RESULT: (u8, u8) = (6, 3);
-/// What the answer byte holds until the device has written it; neither OK (0) nor error (1).
+/// The value of the answer byte until the device has written it; neither OK (0) nor error (1).
 const ACK_UNWRITTEN: u8 = 0xff;
 /// Longest wait for an answer, in microseconds.
 pub const ANSWER_LIMIT_US: u64 = 5_000_000;
@@ -40,7 +40,7 @@ pub enum ControlFailure {
     NotNegotiated,
 }
 
-/// What became of a command.
+/// The state of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// There is none in flight.
@@ -112,7 +112,7 @@ impl<Q: DriverQueue> Control<Q> {
         Ok(self.add(class, number, len))
     }
 
-    /// What has become of the command at the time `now_us`.
+    /// The state of the command at the time `now_us`.
     ///
     /// # Errors
     /// [`Broken`]: the device broke the rules; the queue must be set up again.
@@ -157,8 +157,8 @@ impl<Q: DriverQueue> Control<Q> {
         Ok(Some(ack[0]))
     }
 
-    /// What the device has answered to [`ControlCommand::ReadCoalescing`]; only after
-    /// [`Answer::Ok`], and until the next command.
+    /// The answer of the device to [`ControlCommand::ReadCoalescing`]; only after [`Answer::Ok`],
+    /// and until the next command.
     pub fn coalescing(&self) -> CoalesceLimits {
         let mut bytes = [0; CoalesceLimits::LEN];
         self.part.memory.read(RESULT_AT as usize, &mut bytes);

@@ -30,7 +30,8 @@ pub enum ControlCommand<'a> {
     AcknowledgeAnnouncement,
     /// Use so many queue pairs (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`).
     QueuePairs(u16),
-    /// Which negotiated receive offloads are on (`VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET`).
+    /// Turn on these of the negotiated receive offloads, and no others
+    /// (`VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET`).
     GuestOffloads(Features),
     /// When to call about sent packets (`VIRTIO_NET_CTRL_NOTF_COAL_TX_SET`).
     CoalesceTransmit(CoalesceLimits),
@@ -38,7 +39,7 @@ pub enum ControlCommand<'a> {
     CoalesceReceive(CoalesceLimits),
     /// When to call about one queue (`VIRTIO_NET_CTRL_NOTF_COAL_VQ_SET`).
     CoalesceQueue(u16, CoalesceLimits),
-    /// What counts for one queue (`VIRTIO_NET_CTRL_NOTF_COAL_VQ_GET`): then
+    /// Read the limits of one queue (`VIRTIO_NET_CTRL_NOTF_COAL_VQ_GET`): then
     /// [`Control::coalescing`](crate::Control::coalescing).
     ReadCoalescing(u16),
 }

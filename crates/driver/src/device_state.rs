@@ -1,5 +1,5 @@
-//! What the driver believes of the device's configuration: read once, checked once, and from then
-//! on only what may change changes.
+//! The device's configuration as the driver believes it: read once, checked once, and from then on
+//! only what may change changes.
 //!
 //! How: [`DeviceState::new`] takes what is plausible of the first configuration and replaces the
 //! rest; [`DeviceState::on_config`] compares a later one, and says what to do. Limits: address, MTU
@@ -28,7 +28,7 @@ pub struct DeviceState {
     has_status: bool,
 }
 
-/// What a change of the configuration asks for.
+/// The steps that a change of the configuration asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConfigChange {
     /// The link went up (`true`) or down.

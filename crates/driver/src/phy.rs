@@ -45,7 +45,7 @@ const UDP_HEADER_LEN: usize = 8;
 /// Most packets that one call may look at and drop.
 const UNSOUND_MAX: u16 = 64;
 
-/// Which queues the device wants to be kicked for.
+/// The queues that the device wants to be kicked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Kicks {
@@ -93,7 +93,7 @@ impl<Q: DriverQueue> SmoltcpDevice<Q> {
         &mut self.driver
     }
 
-    /// What was dropped between the driver and the stack.
+    /// Packets dropped between the driver and the stack.
     pub fn dropped(&self) -> &Counters {
         &self.dropped
     }
@@ -280,7 +280,8 @@ impl Transport {
     }
 }
 
-/// What an IPv6 packet carries, and where: behind hop-by-hop options, as the stack sees it.
+/// The protocol that an IPv6 packet carries, and where: behind hop-by-hop options, as the stack
+/// sees it.
 fn behind_options<T: AsRef<[u8]>>(
     ip: &Ipv6Packet<T>,
     packet: &[u8],

@@ -26,7 +26,7 @@ pub struct RxOptions {
     pub header_len: usize,
     /// Bytes of memory beyond what fills the ring, for packets that are held.
     pub spare_len: u32,
-    /// What the device may ask of the driver; `None`: any offload.
+    /// Offloads that the device may ask of the driver; `None`: any offload.
     pub accept: Option<Negotiated>,
 }
 

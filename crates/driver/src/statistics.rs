@@ -1,4 +1,4 @@
-//! What a queue counts, under the names of the specification where it has one (virtio 1.3
+//! The counters of a queue, under the names of the specification where it has one (virtio 1.3
 //! §5.1.6.5.8.4, seen from the driver), and under our own for what only a driver knows.
 
 use ringway_net::{Counters, DropReason};

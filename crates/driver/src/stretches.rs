@@ -68,7 +68,7 @@ impl Stretches {
     pub(crate) fn next(&self, packet_len: u32) -> Option<u32> {
         let len = place_len(packet_len);
         let oldest = self.taken.front().map(|oldest| oldest.start);
-        // What is free ends there, or it goes on from the start of the memory up to there.
+        // The free memory ends there, or it goes on from the start of the memory up to there.
         let (limit, again) = match oldest {
             Some(oldest) if self.end <= oldest => (oldest, 0),
             oldest => (self.len, oldest.unwrap_or(self.len)),

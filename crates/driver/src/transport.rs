@@ -28,10 +28,10 @@ pub mod status {
     pub const FAILED: u8 = 128;
 }
 
-/// What a device has to know about a queue.
+/// The description of a queue for its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueStart {
-    /// Which queue (virtio 1.2 §5.1.2).
+    /// The queue's index (virtio 1.2 §5.1.2).
     pub queue: u16,
     /// Entries.
     pub size: u16,
@@ -39,7 +39,7 @@ pub struct QueueStart {
     pub areas: Areas,
     /// The ring format negotiated.
     pub format: Format,
-    /// Which interrupt vector tells of used buffers; `None`: none does, the driver polls.
+    /// The interrupt vector for used buffers; `None`: none does, the driver polls.
     pub vector: Option<u16>,
 }
 
@@ -53,7 +53,7 @@ pub trait Doorbell: Debug {
 pub trait Transport {
     /// Why an access failed. Registers cannot fail, sockets can.
     type Error: Debug;
-    /// What kicks a queue.
+    /// The doorbell of a queue.
     type Doorbell: Doorbell;
 
     /// The device status.
@@ -70,7 +70,7 @@ pub trait Transport {
     /// The device cannot be reached.
     fn set_status(&mut self, status: u8) -> Result<(), Self::Error>;
 
-    /// What the device offers.
+    /// The features that the device offers.
     ///
     /// # Errors
     /// The device cannot be reached.

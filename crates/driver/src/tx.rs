@@ -216,7 +216,7 @@ impl<Q: DriverQueue> NetTx<Q> {
         usize::from(self.queue.in_flight())
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -255,7 +255,7 @@ impl<Q: DriverQueue> NetTx<Q> {
         }
     }
 
-    /// What becomes of a packet that may not be sent.
+    /// The result for a packet that may not be sent.
     #[inline(always)]
     fn refuse(&mut self, header: &NetHeader, len: u32) -> Option<Sent> {
         if len > PACKET_LEN_MAX {

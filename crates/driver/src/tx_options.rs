@@ -13,7 +13,7 @@ pub struct TxOptions {
     pub header_apart: bool,
     /// Bytes of the header: 12, or 20 with `HASH_REPORT`.
     pub header_len: usize,
-    /// What the device does for the driver; `None`: any offload.
+    /// Offloads that the device does for the driver; `None`: any offload.
     pub allow: Option<Negotiated>,
 }
 
@@ -57,7 +57,7 @@ pub struct TxFragment {
     pub len: u32,
 }
 
-/// What became of a packet.
+/// The result of sending a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {

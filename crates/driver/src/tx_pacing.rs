@@ -15,7 +15,7 @@ use ringway_virtq::DriverQueue;
 
 use crate::NetTx;
 
-/// What a paced flush leaves to do.
+/// The steps that a paced flush leaves to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Flushed {

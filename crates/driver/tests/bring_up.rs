@@ -183,7 +183,7 @@ fn fields_without_their_feature_are_not_read() {
     assert!(up.config.link_up);
 }
 
-/// What the device offers by default and the driver does not accept.
+/// Features that the device offers by default and the driver does not accept.
 const DECLINED: Features =
     Features::OFFERED.union(Features::MQ).union(Features::RSS).difference(Wanted::DEFAULT.accept);
 
@@ -211,7 +211,7 @@ fn a_device_that_does_not_play_along_is_given_up() {
     assert_eq!(up(&mut large, &wanted).err(), Some(BringUpError::ArenaFull));
 }
 
-/// What becomes of a feature that a device offers beside those that it needs.
+/// Features that the driver accepts where a device offers them.
 const ACCEPTED: &str = "CSUM GUEST_CSUM MTU MAC GUEST_TSO4 GUEST_TSO6 GUEST_ECN HOST_TSO4 \
                         HOST_TSO6 MRG_RXBUF STATUS CTRL_VQ INDIRECT_DESC EVENT_IDX VERSION_1 \
                         RING_PACKED IN_ORDER RING_RESET";

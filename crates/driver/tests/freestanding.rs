@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What the program returns when everything in it worked.
+/// The exit code of the program where everything in it worked.
 const WORKED: i32 = 42;
 
 #[test]

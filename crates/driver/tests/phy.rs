@@ -1,4 +1,4 @@
-//! What the stack leaves to the device, and what it must not: checksums and segments.
+//! Checksums and segments that the stack leaves to the device, and those that it must not.
 #![cfg(feature = "smoltcp")]
 
 use core::num::NonZeroU16;

@@ -9,7 +9,7 @@ use super::NetRx;
 use crate::received::{Fragment, LINEAR_TRUESIZE};
 use crate::rx_memory::Extent;
 
-/// What the used ring held for one packet.
+/// The content of the used ring for one packet.
 enum Taken {
     Nothing,
     Dropped(DropReason),
@@ -29,7 +29,8 @@ impl<Q: DriverQueue> NetRx<Q> {
         if !is_one || !header.is_plain() || !is_packet_len(len) {
             return false;
         }
-        // What was lent before ends only now: if this is not a usual one, `find` ends it.
+        // The lending of the packet before ends only now: if this is not a usual one, `find` ends
+        // it.
         self.end_lending();
         self.next += 1;
         self.len = len;

@@ -29,7 +29,7 @@ use crate::received::{FRAGMENTS_MAX, Fragment, Held, Received, Start};
 use crate::rx_memory::{Extent, RxMemory};
 use crate::{Arena, ArenaFull, RxBufferSizer, RxOptions, RxStatistics};
 
-/// What a slot of the ring has.
+/// The memory of a slot of the ring.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     /// Its memory; of length 0: none.
@@ -161,7 +161,7 @@ impl<Q: DriverQueue> NetRx<Q> {
     /// Takes back a packet that was held; the next flush can post its memory.
     pub fn release(&mut self, held: Held) {
         assert!(held.memory.as_ptr() == self.memory.whole().as_ptr(), "held by another queue");
-        // What comes back last is taken first, so the order in the memory stays.
+        // The memory that comes back last is taken first, so the order in the memory stays.
         for fragment in held.fragments[..held.count].iter().rev() {
             self.memory.give_back_fragment(fragment.extent, fragment.buffers);
         }
@@ -190,7 +190,7 @@ impl<Q: DriverQueue> NetRx<Q> {
         self.queue.arm_calls(arm) || is_waiting
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

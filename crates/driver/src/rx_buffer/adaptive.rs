@@ -191,7 +191,7 @@ impl Adaptive {
         is_new
     }
 
-    /// What the packets in the histogram cost in buffers of `len` bytes, times [`SHARES`].
+    /// The cost of the packets in the histogram in buffers of `len` bytes, times [`SHARES`].
     fn cost_of(&self, len: u32) -> u64 {
         let sum: u64 = self
             .histogram

@@ -1,4 +1,4 @@
-//! What a packet costs the receiver, in bytes.
+//! The cost of a packet to the receiver, in bytes.
 //!
 //! How: a packet takes whole buffers, and each buffer takes a ring entry. Memory is counted as it
 //! is; an entry is worth [`ENTRY_COST_BYTES`]: posting it, reading its used entry and its record

@@ -33,7 +33,7 @@ const ETHERNET_LEN: u32 = 14 + 4;
 /// MTU in bytes below which `ewma` does not go.
 const MTU_MIN: u32 = 1500;
 
-/// Which lengths receive buffers have.
+/// The lengths of receive buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RxScheme {
     /// Any packet in one buffer: for devices without mergeable buffers.

@@ -111,7 +111,8 @@ fn exit(code: usize) -> ! {
     unsafe { asm!("syscall", in("rax") 231, in("rdi") code, options(noreturn)) }
 }
 
-/// What the compiler calls for copying, setting and comparing memory when there is no C library.
+/// Functions that the compiler calls for copying, setting and comparing memory when there is no C
+/// library.
 mod memory_functions {
     /// Copies forwards.
     #[unsafe(no_mangle)]
