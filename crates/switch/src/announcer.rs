@@ -13,7 +13,7 @@ pub const ANNOUNCE_EVERY_MS: u64 = 100_000;
 /// now may have carried nothing yet: Linux takes up to a second to notice a carrier.
 const AGAIN_AFTER_MS: [u64; 2] = [300, 1_200];
 
-/// So many in a row, as when a guest moves to and fro; and then one in that time, in milliseconds.
+/// The most in a row, as when a guest moves to and fro; and then one in that time, in milliseconds.
 const BURST: u64 = 30;
 const EVERY_MS: u64 = 1_500;
 
@@ -24,7 +24,7 @@ pub struct Announcer {
     due_ms: Option<u64>,
     /// When the next one would be without a burst.
     rate_ms: u64,
-    /// So many packets it had sent that all uplinks have seen, at the last look.
+    /// Packets from it that all uplinks have seen, at the last look.
     heard: u64,
     /// Announcements since it came up, as far as that matters.
     count: usize,

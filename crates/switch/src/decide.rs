@@ -18,7 +18,7 @@ use crate::{Learned, PortId, Switch, VlanId, WhenFull};
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// What becomes of a packet.
+/// The decision about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// It goes to that port, after that change.
@@ -51,7 +51,7 @@ enum Audience {
     Routers(GroupTick),
 }
 
-/// What delivery depends on.
+/// Traits of a packet that its delivery depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Traits {
     vlan: VlanId,
@@ -59,7 +59,7 @@ struct Traits {
     has_more_tags: bool,
 }
 
-/// What a port says to one more packet now.
+/// The answer of a port to one more packet now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
     /// It may have it.
@@ -292,7 +292,7 @@ impl Switch {
         }
     }
 
-    /// What becomes of packets for `to` when there is no room.
+    /// The rule for packets to `to` when there is no room.
     pub fn when_full(&self, to: PortId) -> WhenFull {
         self.rules[to.index()].policy.when_full
     }

@@ -1,4 +1,4 @@
-//! What the table knows about one address, in one word: a value is read and written whole.
+//! The knowledge about one address, in one word: a value is read and written whole.
 //!
 //! ```text
 //! 63        40 39    36 35      34 33   26 25             0

@@ -31,9 +31,9 @@ pub(crate) struct Frame<'a> {
     pub tci: Option<u16>,
     /// A tag of either kind follows the first tag, or is a service tag itself.
     pub has_more_tags: bool,
-    /// What it carries behind all tags; `None`: too many tags, or cut off.
+    /// The type behind all tags; `None`: too many tags, or cut off.
     pub ethertype: Option<u16>,
-    /// What follows, as far as it was copied.
+    /// The bytes behind it, as far as they were copied.
     pub payload: &'a [u8],
 }
 
@@ -70,12 +70,12 @@ impl<'a> Frame<'a> {
 impl Vlan {
     /// The VLAN of a packet from this port; `None`: it may not send such packets.
     pub(crate) fn admit(&self, frame: &Frame<'_>) -> Option<VlanId> {
-        // What is inside a service tag would get past every check.
+        // A packet inside a service tag would get past every check.
         let is_service = frame.tci.is_none() && frame.has_more_tags;
         match self {
             Self::None => Some(VlanId::NONE),
             _ if is_service || frame.has_bad_tag() => None,
-            // What follows a tag without a VLAN would be in another one, once that tag is gone.
+            // A tag behind one without a VLAN would count, once that one is gone.
             _ if frame.vlan().is_none() && frame.has_more_tags => None,
             Self::Access(vlan) => frame.vlan().is_none().then_some(*vlan),
             Self::Trunk { tagged, native } => match frame.vlan() {
@@ -86,7 +86,7 @@ impl Vlan {
     }
 }
 
-/// What a packet carries behind at most [`TAGS_MAX`] tags.
+/// The type and payload of a packet behind at most [`TAGS_MAX`] tags.
 fn carried(bytes: &[u8]) -> (Option<u16>, &[u8]) {
     let mut at = TYPE_AT;
     for _ in 0..=TAGS_MAX {
@@ -108,7 +108,7 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|pair| u16::from_be_bytes(*pair))
 }
 
-/// So many bytes at that offset.
+/// The `N` bytes at that offset.
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }

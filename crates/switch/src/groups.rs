@@ -1,4 +1,4 @@
-//! Which ports want which multicast groups, and where the routers are; for all workers at once.
+//! Ports that want multicast groups, and ports of routers; for all workers at once.
 //!
 //! Theory of operation: a membership (group, VLAN, port) is one word with its age, in a bucket of
 //! eight that its hash names, so asking looks at one cache line and changing is one

@@ -26,7 +26,7 @@ const REDIRECT: u8 = 137;
 const GROUP_REPORT: u8 = 131;
 const GROUP_DONE: u8 = 132;
 const GROUP_REPORT_2: u8 = 143;
-/// What a station sends that has no address yet (RFC 4861, RFC 4862, RFC 3590).
+/// Messages of a station that has no address yet (RFC 4861, RFC 4862, RFC 3590).
 const WITHOUT_ADDRESS: [u8; 5] =
     [ROUTER_SOLICITATION, NEIGHBOUR_SOLICITATION, GROUP_REPORT, GROUP_DONE, GROUP_REPORT_2];
 const SOURCE_LINK_ADDRESS: u8 = 1;
@@ -55,7 +55,7 @@ pub enum FalseClaim {
 }
 
 impl FalseClaim {
-    /// What is counted.
+    /// The reason that is counted.
     pub fn reason(self) -> DropReason {
         match self {
             Self::Mac(_) | Self::UnreadMac => DropReason::SpoofedMac,

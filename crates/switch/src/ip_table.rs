@@ -1,4 +1,4 @@
-//! Which IP addresses stations were seen to use, for all workers at once.
+//! IP addresses that stations were seen to use, for all workers at once.
 //!
 //! A port has [`IPS_PER_PORT_MAX`] places. What was not seen for [`AGE_MAX_MS`] is forgotten;
 //! nothing else makes room. One worker at a time notes something at a port: another one goes on
@@ -28,7 +28,7 @@ pub const IPS_PER_PORT_MAX: usize = 16;
 /// what they use about as often.
 const CONTESTED_MS: u64 = 30_000;
 
-/// So often an announcement of one station counts as one.
+/// The time within which announcements of one station count as one.
 const ANNOUNCED_EVERY_MS: u64 = 1000;
 
 /// The address in a station is above the VLAN.
@@ -47,7 +47,7 @@ pub struct SeenIp {
     pub ip: IpAddr,
 }
 
-/// What is known of one address.
+/// The entry of one address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
     /// IPv4 addresses as IPv6 writes them (RFC 4291 §2.5.5.2); 0: there is none.
@@ -177,7 +177,7 @@ impl IpTable {
         !is_known || before.station != station || is_news
     }
 
-    /// What was seen at that port may be seen elsewhere.
+    /// Addresses that were seen at that port may be seen elsewhere.
     pub fn forget(&self, port: PortId) {
         let places = self.0[port.index()].wait();
         places

@@ -1,4 +1,4 @@
-//! What an IPv6 packet carries, behind its extension headers (RFC 8200 §4).
+//! The content of an IPv6 packet, behind its extension headers (RFC 8200 §4).
 
 use crate::frame::{array, word};
 
@@ -11,7 +11,7 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 
-/// What a packet carries.
+/// The content of a packet.
 pub(crate) struct Upper<'a> {
     pub protocol: u8,
     /// Its bytes, as far as they were copied.
@@ -30,7 +30,7 @@ pub(crate) fn upper(ip: &[u8]) -> Option<Upper<'_>> {
         return None;
     }
     let mut protocol = *ip.get(6)?;
-    // What follows the packet is padding.
+    // The bytes behind the packet are padding.
     let end = HEADER_LEN + usize::from(word(ip, 4)?);
     let mut bytes = ip.get(HEADER_LEN..end.min(ip.len()))?;
     let end = HEADER_LEN + bytes.len();

@@ -1,4 +1,4 @@
-//! Which port a MAC address was last seen on, for all workers at once.
+//! The port that a MAC address was last seen on, for all workers at once.
 //!
 //! Theory of operation: a hash of the VLAN and the address, keyed with a secret seed, names one
 //! bucket of eight entries. The eight keys of a bucket fill one cache line and what is known about
@@ -68,7 +68,7 @@ struct Bucket {
 
 const _: () = assert!(size_of::<Bucket>() == 128);
 
-/// What became of an address that a port was seen to use.
+/// The result for an address that a port was seen to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Learned {
     /// Known on this port before.
@@ -561,7 +561,7 @@ mod tests {
             let (slot, _) = table.find(place(at)).unwrap();
             &table.buckets[place(at).bucket].values[slot]
         };
-        // What a reader sees that read the key before, and the value after a replacement.
+        // A reader that read the key before, and the value after a replacement, sees this.
         let (torn, whole) = (word(0), word(1).load(Relaxed));
         torn.store(whole, Relaxed);
         assert_eq!(port_of(&table, addresses[0], 0), None);

@@ -22,7 +22,7 @@ const BITS_PER_BYTE: u64 = 8;
 /// How far ahead of its limit a storm may get, in microseconds.
 const STORM_BURST_US: u32 = 100_000;
 
-/// What a limit means for one packet.
+/// The cost of one packet under a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Pace {
     /// 0: no limit.

@@ -1,5 +1,5 @@
-//! What was found on the way to a decision, rule by rule, for those who ask why. Packets are judged
-//! by the same code, with nothing in the place of the notes.
+//! Findings on the way to a decision, rule by rule, for those who ask why. Packets are judged by
+//! the same code, with nothing in the place of the notes.
 
 use alloc::vec::Vec;
 
@@ -27,7 +27,7 @@ pub enum Step {
     },
     /// Its destination was seen at a port; or is unknown, and it is flooded.
     Station(Option<PortId>),
-    /// What becomes of it on the way out at a port: the change of its tag, or why it may not go.
+    /// Its way out at a port: the change of its tag, or why it may not go.
     Way(PortId, Result<TagChange, DropReason>),
     /// A flood is within the sender's limit, or not.
     Storm(Result<(), DropReason>),

@@ -1,4 +1,4 @@
-//! Which IP address a station says is its own: in ARP (RFC 826) and in neighbour discovery (RFC
+//! The IP address that a station says is its own: in ARP (RFC 826) and in neighbour discovery (RFC
 //! 4861).
 //!
 //! Limits: ICMPv6 right behind the header of IPv6, and the first option of a message.
@@ -13,7 +13,7 @@ const ETHERNET_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
 const IPV6_HEADER_LEN: usize = 40;
 const ICMPV6: u8 = 58;
-/// What has crossed a router has fewer.
+/// The hop limit, which is lower behind a router.
 const HOPS: u8 = 255;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;

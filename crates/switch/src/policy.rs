@@ -1,4 +1,4 @@
-//! What one port may do: plain values; the default restricts nothing.
+//! The policy of one port: plain values; the default restricts nothing.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -32,7 +32,7 @@ pub const BURST_DEFAULT_US: u32 = 10_000;
 /// of what it sent is silent for 200 ms (RFC 6298, as Linux has it), and has to have them back.
 pub const BURST_DROPPED_US: u32 = 250_000;
 
-/// What becomes of a packet for a port that has no room.
+/// The rule for a packet to a port that has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// It waits, for a bounded time, where it is: with its sender.
@@ -45,13 +45,13 @@ pub enum WhenFull {
 /// The policy of one port.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PortPolicy {
-    /// Which VLANs it is part of.
+    /// Its VLANs.
     pub vlan: Vlan,
     /// Limit towards the guest. What is too much is treated like a full port: see `when_full`.
     pub rate_to_guest: RateLimit,
     /// Limit from the guest. What is too much waits in the guest.
     pub rate_from_guest: RateLimit,
-    /// What becomes of packets for this port when it is full.
+    /// The rule for packets to this port when it is full.
     pub when_full: WhenFull,
     /// Reaches uplinks only, and is reached from them only.
     pub isolated: bool,

@@ -1,4 +1,4 @@
-//! What the switches of all workers have in common.
+//! The state that the switches of all workers share.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

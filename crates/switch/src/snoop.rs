@@ -1,5 +1,5 @@
-//! What hosts and routers tell each other about multicast groups: IGMP versions 1 to 3 (RFC 1112,
-//! 2236, 3376) and MLD versions 1 and 2 (RFC 2710, 3810).
+//! Messages of hosts and routers about multicast groups: IGMP versions 1 to 3 (RFC 1112, 2236,
+//! 3376) and MLD versions 1 and 2 (RFC 2710, 3810).
 //!
 //! Limits: whole groups only, sources are not told apart. Checksums are not verified: a host that
 //! lies can compute one. What lies behind the copied bytes is [`Message::TooMany`].
@@ -23,7 +23,7 @@ pub(crate) enum Message {
     TooMany,
 }
 
-/// What kind of packet it is.
+/// The kind of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heard {
     Nothing,

@@ -27,7 +27,7 @@ pub enum Route {
 
 /// A learning switch as one worker sees it; never more than [`PORTS_MAX`] ports.
 ///
-/// What was learned is [`Shared`] with the switches of other workers. All of them are told of
+/// The learned addresses are [`Shared`] with the switches of other workers. All of them are told of
 /// ports and policies by themselves, and must be given the same clock.
 ///
 /// ```
@@ -55,7 +55,7 @@ pub struct Switch {
     /// The time of the last packet.
     pub(crate) now: Tick,
     pub(crate) uplinks: PortSet,
-    /// For which IP addresses are noted.
+    /// Ports for which IP addresses are noted.
     pub(crate) noting: PortSet,
     pub(crate) notes_ips: bool,
     /// Whose links are down: no station is there, a configured one neither.
@@ -96,7 +96,7 @@ impl Switch {
         }
     }
 
-    /// What this switch shares: for [`over`](Self::over).
+    /// The state that this switch shares: for [`over`](Self::over).
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -225,7 +225,7 @@ impl Switch {
         self.shared.macs.has_news()
     }
 
-    /// What became of an address last, on any worker; `None`: nothing new.
+    /// The latest news of an address, on any worker; `None`: nothing new.
     pub fn take_news(&mut self) -> Option<AddressNews> {
         self.shared.macs.take_news()
     }

@@ -77,7 +77,7 @@ impl FromIterator<VlanId> for VlanSet {
     }
 }
 
-/// What VLANs a port is part of.
+/// The VLANs that a port is part of.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Vlan {
     /// None: its packets go, whatever tags they have, to other ports without VLAN, and only there.
@@ -144,7 +144,7 @@ impl Vlan {
 
 const VLAN_MASK: u16 = 0x0fff;
 
-/// What is done to the first tag of a packet on its way out.
+/// The change of the first tag of a packet on its way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TagChange {
     /// Nothing.

@@ -10,7 +10,7 @@ const OWNER: PortId = PortId(0);
 const OTHER: PortId = PortId(1);
 const OWN: u32 = 7;
 
-/// What happens before another port sends with the owner's address.
+/// The state before another port sends with the owner's address.
 type Before = fn(&mut Bench);
 
 fn claimed(bench: &mut Bench) {

@@ -118,7 +118,7 @@ fn a_locked_mac_cannot_be_left_or_taken() {
     // No other port has the address, from the beginning.
     assert_eq!(bench.send(1, &plain(BROADCAST, mac(1))), Err(DropReason::SpoofedMac));
     assert_eq!(bench.reached(1, &plain(mac(1), mac(3))), [0]);
-    // What is for unknown stations cannot be for this port.
+    // Packets for unknown stations cannot be for this port.
     assert_eq!(bench.reached(1, &plain(mac(77), mac(3))), [2]);
 }
 

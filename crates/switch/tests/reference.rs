@@ -160,7 +160,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What a station was seen to do.
+/// The last sight of a station.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     port: PortId,

@@ -1,4 +1,4 @@
-//! What filters ask of a packet, found once.
+//! Facts that filters ask of a packet, found once.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

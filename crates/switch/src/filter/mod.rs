@@ -1,4 +1,4 @@
-//! Which packets to show: a filter in a small part of the language of pcap-filter(7), as a value.
+//! A filter for packets to show, in a small part of the language of pcap-filter(7), as a value.
 //!
 //! How: the text becomes a list of steps, each of which pushes whether one thing holds, or puts
 //! together what was pushed before. A worker goes through the list once per packet, without
@@ -24,7 +24,7 @@ use crate::VlanId;
 /// Most steps of a filter.
 pub const STEPS_MAX: usize = 64;
 
-/// Which of two addresses, or ports.
+/// The side of an address, or of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Source,
@@ -70,12 +70,12 @@ pub struct Filter {
     steps: Vec<Step>,
 }
 
-/// What is wrong with the text of a filter.
+/// The error in the text of a filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterError {
     /// At which character, counted from 1.
     pub column: usize,
-    /// What is wrong, and what to do.
+    /// The error, and what to do.
     pub wrong: String,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of groups as words, for a table that comes after this one.
+//! The state of groups as words, for a table that comes after this one.
 //!
 //! How: a word is laid out as a membership is, with the time at which it was last heard of. Of what
 //! is no membership, a kind is in the place of the group.

@@ -20,14 +20,14 @@ use crate::{PORTS_MAX, PortId, VlanId};
 /// In the place of a VLAN: all of them.
 const ALL_VLANS: u64 = (1 << VLAN_BITS) - 1;
 
-/// What there is to tell: of an address that moved or was refused, or that the table has changed.
+/// The news to tell: of an address that moved or was refused, or that the table has changed.
 const MOVED: u8 = 1;
 const CHANGED: u8 = 2;
 
 /// Something that became of an address, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressNews {
-    /// Which address.
+    /// The address.
     pub address: MacAddress,
     /// Where it was, or to whom it belongs.
     pub from: PortId,
@@ -37,7 +37,7 @@ pub struct AddressNews {
     pub is_refused: bool,
 }
 
-/// What a port has claimed, and what is to be told. Changes of the table write here.
+/// The addresses that ports have claimed, and news to be told. Changes of the table write here.
 pub(super) struct Claims {
     /// The key of each port's address, or [`ALL_VLANS`] with the address; [`FREE`] without one.
     of_port: [AtomicU64; PORTS_MAX],
@@ -157,7 +157,7 @@ impl MacTable {
         self.claims.moved_to[port.index()].load(Relaxed)
     }
 
-    /// So many more had moved there before.
+    /// Adds moves to that port from before.
     pub fn have_moved_to(&self, port: PortId, count: u64) {
         self.claims.moved_to[port.index()].fetch_add(count, Relaxed);
     }
@@ -168,7 +168,7 @@ impl MacTable {
         self.claims.news.load(Relaxed) != 0
     }
 
-    /// What is learned beside this table has changed.
+    /// The state that is learned beside this table has changed.
     pub fn note_change(&self) {
         self.claims.note_change();
     }

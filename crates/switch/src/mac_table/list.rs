@@ -14,9 +14,9 @@ use crate::{PROBES_MAX, PortId, VlanId};
 /// An address that the table knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownAddress {
-    /// Which address.
+    /// The address.
     pub address: MacAddress,
-    /// In which VLAN; `None`: among ports that know no VLANs.
+    /// Its VLAN; `None`: among ports that know no VLANs.
     pub vlan: Option<VlanId>,
     /// Where it is.
     pub port: PortId,
