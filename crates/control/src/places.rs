@@ -26,10 +26,10 @@ const NAMES_MAX: u32 = 16;
 /// A directory that only its owner may use.
 const PRIVATE: u32 = 0o700;
 
-/// What others may do in a private directory.
+/// The mode bits of others, which a private directory has none of.
 const OTHERS: u32 = 0o077;
 
-/// What lets others put something into a directory.
+/// The mode bits that let others put something into a directory.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// Where `ringway run` takes orders, and the other commands ask, if nothing else is said.
@@ -60,7 +60,7 @@ pub fn how_to_stop(control: &Path) -> String {
     }
 }
 
-/// What gives the service of a package the rights to make taps and to pin workers.
+/// The command that gives the service of a package the rights to make taps and to pin workers.
 pub const WIDE_SERVICE: &str = "sudo install -D -m 644 -t /etc/systemd/system/ringway.service.d \
                                 /usr/share/ringway/wide.conf && sudo systemctl daemon-reload && \
                                 sudo systemctl restart ringway";
@@ -125,7 +125,7 @@ fn own_sockets(control: &Path) -> Option<PathBuf> {
     (control.parent() != Some(&sockets)).then_some(sockets)
 }
 
-/// What the place depends on.
+/// The user and directories that the place depends on.
 #[derive(Debug)]
 struct Surroundings {
     user: u32,

@@ -57,7 +57,7 @@ fn scaled(number: f64, unit: &str) -> String {
     const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
     let mut number = number;
     let mut at = 0;
-    // What would be rounded to 1000 is shown in the next unit.
+    // A number that would be rounded to 1000 is shown in the next unit.
     while number >= 999.5 && at + 1 < PREFIXES.len() {
         number /= 1000.0;
         at += 1;

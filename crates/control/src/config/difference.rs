@@ -1,11 +1,11 @@
-//! What two configurations say differently, for people.
+//! The differences of two configurations, for people.
 
 use super::options::OPTIONS;
 use super::port::PortSpec;
 use super::settings::{SETTINGS, Settings};
 use crate::protocol::ConfigChange;
 
-/// What is different between the ports of a file before and now, and the settings.
+/// The differences between the ports of a file before and now, and the settings.
 pub fn difference(
     before: (&[PortSpec], &Settings),
     now: (&[PortSpec], &Settings),

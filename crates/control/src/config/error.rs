@@ -1,5 +1,5 @@
-//! What is wrong with something that was typed, in one line: what it was, what is wrong, what to
-//! do; and the nearest word that is right.
+//! A complaint about something that was typed, in one line: what it was, what is wrong, what to do;
+//! and the nearest word that is right.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ pub enum Syntax {
 /// Where something comes from: what an error about it begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// What was typed; in a file, with its name and line in front.
+    /// The text that was typed; in a file, with its name and line in front.
     pub typed: String,
     /// How advice is to be written.
     pub syntax: Syntax,
@@ -111,7 +111,7 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// What is to be said about the name of a port that is none of these.
+/// The complaint about the name of a port that is none of these.
 pub fn no_port<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let advice = match nearest(typed, names.iter().copied()) {

@@ -53,7 +53,7 @@ impl ForwardSpec {
         }
     }
 
-    /// What is too much of it, and what to do, if anything is.
+    /// The excess of a range of ports, and what to do, if it is too long.
     fn excess(&self) -> Option<(String, String)> {
         let more = self.listens.more();
         if more >= FORWARDS_MAX {

@@ -1,5 +1,5 @@
-//! What operators and their programs note at a port: ringway keeps it, shows it, and makes nothing
-//! of it.
+//! Labels that operators and their programs note at a port: ringway keeps them, shows them, and
+//! makes nothing of them.
 
 use std::collections::BTreeMap;
 

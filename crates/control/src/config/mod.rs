@@ -46,7 +46,7 @@ use values::{SOCKET_PATH_LEN_MAX, is_same_path};
 /// A configuration as it was written down.
 #[derive(Debug, Clone, Default)]
 pub struct LowConfig {
-    /// What is no port's.
+    /// The settings that belong to no port.
     pub settings: Vec<LowOption>,
     /// The ports, in order.
     pub ports: Vec<LowPort>,

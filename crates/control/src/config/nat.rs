@@ -23,7 +23,7 @@ const DOMAINS_MAX: usize = 8;
 /// Networks that are looked at for each new flow.
 const NETWORKS_MAX: usize = 64;
 
-/// What is said about a router.
+/// The options of a router.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NatSpec {
     /// The guests' networks, as they were written; empty: the default.
@@ -99,7 +99,7 @@ impl NatSpec {
         &self.range
     }
 
-    /// What is to be said about the first forward that leads to none of these ports, if one does.
+    /// The complaint about the first forward that leads to none of these ports, if one does.
     pub fn lost_forward(&self, names: &[&str]) -> Option<String> {
         let lost = self.forwards.iter().find(|it| !names.contains(&it.guest()))?;
         let why = no_port(lost.guest(), names.iter().copied());

@@ -14,22 +14,22 @@ pub const DEFAULT: &str = "default";
 /// One option of a port.
 #[derive(Debug)]
 pub struct PortOption {
-    /// What it is called, in every syntax.
+    /// The name of the option, in every syntax.
     pub key: &'static str,
-    /// What it takes, for people.
+    /// The values that it takes, for people.
     pub value: &'static str,
-    /// What holds without it, for people.
+    /// The value without it, for people.
     pub default: &'static str,
-    /// Which ports may have it.
+    /// The ports that may have it.
     pub ports: Ports,
     /// When a change of a running port is felt.
     pub effect: Effect,
-    /// What it does.
+    /// The effect of the option, for people.
     pub about: &'static str,
     target: Target,
 }
 
-/// Which ports an option makes sense for.
+/// The ports that an option makes sense for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ports {
     /// Those with a virtual machine.
@@ -143,7 +143,7 @@ impl PortOption {
         }
     }
 
-    /// What a port has; `None`: the default.
+    /// The value of a port; `None`: the default.
     pub fn value_of(&self, spec: &PortSpec) -> Option<Literal> {
         match self.target {
             Target::Field(_, write) => write(spec, self.default),

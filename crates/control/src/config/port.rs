@@ -23,7 +23,7 @@ pub const KINDS: [&str; 5] = ["vm", "vm-connect", "tap", "tap-fd", "nat"];
 /// Permissions of a port's socket if nothing else is said: its owner's.
 const SOCKET_MODE: u32 = 0o600;
 
-/// What a group needs to connect.
+/// The mode bits that a group needs to connect.
 const GROUP_MAY_CONNECT: u32 = 0o060;
 
 /// Whether the place of this kind of port is text, and never a number.
@@ -31,7 +31,7 @@ pub fn needs_text(kind: &str) -> bool {
     KINDS.contains(&kind) && kind != "tap-fd"
 }
 
-/// What to do about a kind that does not exist.
+/// The advice about a kind that does not exist.
 pub const KIND_ADVICE: &str =
     "write vm:SOCKET, vm-connect:SOCKET, tap:IFNAME, tap-fd:NUMBER or nat: after the =";
 
@@ -51,7 +51,7 @@ pub struct SocketAccess {
 pub struct LowPort {
     /// Where the port is written down.
     pub origin: Origin,
-    /// What it is called.
+    /// The name of the port.
     pub name: String,
     /// Kind and place; there must be exactly one.
     pub kinds: Vec<LowOption>,
@@ -73,7 +73,7 @@ pub struct LowOption {
 /// One port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSpec {
-    /// What it is called in logs and statistics.
+    /// The name of the port in logs and statistics.
     pub name: String,
     /// Where it leads.
     pub kind: PortKind,
@@ -89,7 +89,7 @@ pub struct PortSpec {
     pub notify: Policy,
     /// Features that are not offered to the guest.
     pub features_off: Features,
-    /// What the switch allows it.
+    /// The rules of the switch for it.
     pub rules: Rules,
     /// Features that are offered only because they were asked for.
     pub features_on: Features,
@@ -115,7 +115,7 @@ pub struct PortSpec {
     pub offloads: bool,
     /// Whether it is counted how long packets of its guest wait.
     pub has_histograms: bool,
-    /// What is noted at it.
+    /// The labels of the port.
     pub labels: Labels,
 }
 
@@ -146,7 +146,7 @@ pub enum PortKind {
     Nat,
 }
 
-/// What two ports cannot both have.
+/// A property that two ports cannot both have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clash {
     /// A name.
@@ -186,14 +186,14 @@ impl PortSpec {
         }
     }
 
-    /// What the guest is offered, as far as it has what it needs.
+    /// The features that the guest is offered, as far as it has what they need.
     pub fn features_offered(&self) -> Features {
         let several = if self.queues > 1 { Features::MQ } else { Features::empty() };
         let offloads = if self.offloads { Features::empty() } else { Features::GUEST_OFFLOADS };
         (Features::OFFERED | self.features_on | several) - self.features_off - offloads
     }
 
-    /// What the switch is told: the rules, and what a tap asks for.
+    /// The policy for the switch: the rules, and what a tap asks for.
     pub fn policy(&self) -> PortPolicy {
         PortPolicy { notes_ips: self.syncs_neighbours, ..self.rules.policy() }
     }
@@ -292,7 +292,7 @@ impl PortKind {
         }
     }
 
-    /// What stands after the colon: socket path, interface name or number.
+    /// The text after the colon: socket path, interface name or number.
     pub fn address(&self) -> String {
         match self {
             Self::Vm { socket } | Self::VmConnect { socket } => socket.display().to_string(),

@@ -25,7 +25,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// What the switch is told.
+    /// The policy for the switch.
     pub fn policy(&self) -> PortPolicy {
         let vlan = match (self.vlan, &self.trunk) {
             (Some(vlan), _) => Vlan::Access(vlan),

@@ -50,7 +50,7 @@ fn property(key: &str, value: &str, default: &str, about: &str) -> (String, Valu
     (key.to_owned(), with(kind_of(value), "description", description))
 }
 
-/// What the words for people say about the kind of a value.
+/// The JSON schema of a value, from the words for people about its kind.
 fn kind_of(value: &str) -> Value {
     if value == "on or off" {
         return json!({ "enum": [true, false, "on", "off", DEFAULT] });

@@ -1,4 +1,4 @@
-//! What concerns ringway as a whole and no single port: one table, as for the options of ports.
+//! Settings of ringway as a whole and of no single port: one table, as for the options of ports.
 
 use std::path::PathBuf;
 
@@ -55,13 +55,13 @@ pub struct Settings {
 /// One setting.
 #[derive(Debug)]
 pub struct Setting {
-    /// What it is called.
+    /// The name of the setting.
     pub key: &'static str,
-    /// What it takes, for people.
+    /// The values that it takes, for people.
     pub value: &'static str,
-    /// What holds without it, for people.
+    /// The value without it, for people.
     pub default: &'static str,
-    /// What it does.
+    /// The effect of the setting, for people.
     pub about: &'static str,
     read: Read,
     write: fn(&Settings) -> String,
@@ -224,8 +224,8 @@ impl Settings {
         (setting.read)(self, option)
     }
 
-    /// What is no default, key by key, as it would be written down; a path that is no text is left
-    /// out.
+    /// The settings that are no defaults, key by key, as they would be written down; a path that is
+    /// no text is left out.
     pub fn written(&self) -> Vec<(&'static str, String)> {
         let is_default = |setting: &&Setting| match setting.key {
             "control" => self.control.to_str().is_none(),
@@ -272,7 +272,7 @@ impl Setting {
         Self { about, ..self }
     }
 
-    /// What it is, as in a file.
+    /// The value of the setting, as in a file.
     pub fn value_of(&self, settings: &Settings) -> String {
         (self.write)(settings)
     }

@@ -3,7 +3,7 @@
 use ringway_switch::Filter;
 use serde::{Deserialize, Serialize};
 
-/// What is captured.
+/// The question that starts a capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureQuestion {
     /// The name of the port.
@@ -21,12 +21,12 @@ pub struct CaptureQuestion {
     /// One packet in so many, on average; all without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<u32>,
-    /// What packets have to pass.
+    /// The filter that packets have to pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
 }
 
-/// Which way packets go.
+/// The direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -45,7 +45,7 @@ impl CaptureQuestion {
     /// The filter as a value.
     ///
     /// # Errors
-    /// What is wrong with its text, and where.
+    /// The mistake in its text, and where it is.
     pub fn parsed_filter(&self) -> Result<Option<Filter>, String> {
         let parsed = self.filter.as_deref().map(Filter::parse).transpose();
         parsed.map_err(|why| format!("the filter: {why}"))

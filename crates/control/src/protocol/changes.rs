@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is to be logged.
+/// The level that is to be logged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogQuestion {
     /// As in `RINGWAY_LOG`.
@@ -17,9 +17,9 @@ pub struct LogReply {
     pub version: u32,
     /// Always `true`.
     pub ok: bool,
-    /// What is logged.
+    /// The level that is logged.
     pub level: String,
-    /// What was logged before.
+    /// The level that was logged before.
     pub before: String,
 }
 
@@ -30,9 +30,9 @@ pub struct ReloadReply {
     pub version: u32,
     /// Always `true`.
     pub ok: bool,
-    /// What the file says otherwise than before.
+    /// The differences between the file now and before.
     pub changes: Vec<ConfigChange>,
-    /// What is probably not meant, or comes later.
+    /// Warnings of values that are probably not meant, or come later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -44,8 +44,8 @@ pub struct ConfigChange {
     pub port: Option<String>,
     /// The option or setting; of a port that comes or goes, its kind.
     pub key: String,
-    /// What it was; `null`: the default, or no such port.
+    /// The value before; `null`: the default, or no such port.
     pub from: Option<String>,
-    /// What it is; `null`: the default, or no such port.
+    /// The value now; `null`: the default, or no such port.
     pub to: Option<String>,
 }

@@ -51,7 +51,7 @@ pub enum ControlError {
         limit = REPLY_LIMIT.as_secs()
     )]
     Silent(String),
-    /// What came is not an answer.
+    /// The bytes that came are not an answer.
     #[error("{0}: not an answer of ringway ({1}): is this its control socket?")]
     NotAnAnswer(String, String),
     /// It refused.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Most addresses of one answer.
 pub const FDB_PAGE_MAX: usize = 512;
 
-/// What is asked.
+/// The question about addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FdbQuestion {
     /// Only those behind the port of this name.
@@ -28,7 +28,7 @@ pub struct FdbReply {
     pub ok: bool,
     /// At most [`FDB_PAGE_MAX`], in no particular order.
     pub addresses: Vec<FdbEntry>,
-    /// What to ask for the next ones with; `null`: there are no more.
+    /// The value to ask for the next ones with; `null`: there are no more.
     pub next: Option<usize>,
 }
 
@@ -37,7 +37,7 @@ pub struct FdbReply {
 pub struct FdbEntry {
     /// The name of its port.
     pub port: String,
-    /// In which VLAN; `null`: among ports that know no VLANs.
+    /// The VLAN; `null`: among ports that know no VLANs.
     pub vlan: Option<u16>,
     /// The address.
     pub mac: String,
@@ -66,6 +66,6 @@ pub struct FdbFlushReply {
     pub version: u32,
     /// Always `true`.
     pub ok: bool,
-    /// So many addresses are not known any more.
+    /// The number of addresses that are not known any more.
     pub flushed: usize,
 }

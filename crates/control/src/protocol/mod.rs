@@ -6,8 +6,8 @@
 //! {"version":1,"ok":false,"error":"…"}
 //! ```
 //!
-//! What is said is here, for both sides; the daemon does the input and output in its own loop, and
-//! [`client`] asks. `docs/control-protocol.md` is for those who write another client.
+//! The questions and answers are here, for both sides; the daemon does the input and output in its
+//! own loop, and [`client`] asks. `docs/control-protocol.md` is for those who write another client.
 //!
 //! Limits: a question has at most [`LINE_LEN_MAX`] bytes, an answer at most [`REPLY_LEN_MAX`].
 //! Unknown fields are ignored on both sides, so fields may be added without a new version.
@@ -51,7 +51,7 @@ pub const LINE_LEN_MAX: usize = 16 << 10;
 /// Bytes of an answer: a few thousand per port, and room for many ports.
 pub const REPLY_LEN_MAX: u64 = 16 << 20;
 
-/// What can be asked, in the order of the documentation.
+/// The commands, in the order of the documentation.
 const COMMANDS: [&str; 14] = [
     "stats",
     "port_list",
@@ -72,9 +72,9 @@ const COMMANDS: [&str; 14] = [
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// What each port negotiated, moved and dropped.
+    /// Statistics: each port's negotiation, packets and drops.
     Stats,
-    /// What each port is configured to be.
+    /// The configuration of each port.
     PortList,
     /// A new port: its name, kind and options, as in [`config::json`](crate::config::json).
     PortAdd {
@@ -89,20 +89,20 @@ pub enum Request {
     PortSet {
         /// Its name.
         name: String,
-        /// What changes.
+        /// The options that change.
         options: Map<String, Value>,
     },
     /// Who is behind a router, and through what?
     PortShow(PortShowQuestion),
-    /// Which addresses are behind which ports?
+    /// The addresses behind ports.
     Fdb(FdbQuestion),
     /// Learned addresses are forgotten.
     FdbFlush(FdbFlushQuestion),
     /// Copies of packets of a port, from now on.
     Capture(CaptureQuestion),
-    /// What would become of this packet?
+    /// The way that a packet would take.
     Trace(TraceQuestion),
-    /// So much is logged from now on.
+    /// The level of the log from now on.
     Log(LogQuestion),
     /// The file is read again.
     Reload,
@@ -283,7 +283,7 @@ pub struct ChangeReply {
     pub guest_told: bool,
     /// Options that only the next guest that connects will see.
     pub at_next_connection: Vec<String>,
-    /// What is probably not meant.
+    /// Warnings of values that are probably not meant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

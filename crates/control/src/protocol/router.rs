@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked.
+/// The question about a router.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortShowQuestion {
     /// The router's name.
@@ -12,7 +12,7 @@ pub struct PortShowQuestion {
     pub guest: Option<String>,
 }
 
-/// What a router knows, and what goes through it.
+/// The state of a router, and the flows through it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortShowReply {
     /// [`PROTOCOL_VERSION`](super::PROTOCOL_VERSION) of the daemon.
@@ -49,7 +49,7 @@ pub struct ShownForward {
     pub protocol: String,
     /// Where this machine listens.
     pub at: String,
-    /// Behind which port the guest is.
+    /// The port that the guest is behind.
     pub guest: String,
     /// The guest's port.
     pub to: u16,

@@ -16,7 +16,7 @@ pub struct StatsReply {
     pub ok: bool,
     /// Time since the daemon has started, in milliseconds.
     pub uptime_ms: u64,
-    /// What the daemon has given up for safety; older ones do not say.
+    /// The sandbox of the daemon; older ones do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxStats>,
     /// The process that carries packets; older daemons are one process, and do not say.
@@ -75,13 +75,13 @@ pub struct DataPlaneStats {
     pub upgrades: u64,
     /// It ends again and again.
     pub failing: bool,
-    /// What it has given up.
+    /// The sandbox of the data plane.
     #[serde(default)]
     pub sandbox: String,
     /// The system call by which the last one has ended that used one that it may not use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forbidden_call: Option<String>,
-    /// So many packets may have come twice when it followed one that had ended.
+    /// Packets that may have come twice when it followed one that had ended.
     #[serde(default)]
     pub replayed: u64,
 }
@@ -112,7 +112,7 @@ impl fmt::Display for SandboxStats {
 pub struct WorkerStats {
     /// Its number.
     pub worker: u16,
-    /// What it does when it has nothing to do: `sleeping`, or `polling` first.
+    /// The worker's mode when it has nothing to do: `sleeping`, or `polling` first.
     pub mode: String,
     /// When it may poll: `auto`, `always` or `never`.
     pub poll: String,
@@ -131,13 +131,13 @@ pub struct WorkerStats {
     /// tell.
     #[serde(default)]
     pub slept_ns: Option<u64>,
-    /// So far, with what workers of its number did in data planes before this one.
+    /// The sum up to now, with what workers of its number did in data planes before this one.
     pub total: EffortStats,
     /// In the last full second.
     pub last_second: EffortStats,
 }
 
-/// What a worker did in some time.
+/// The work of a worker in some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffortStats {
     /// Packets taken from guests and taps.
@@ -150,7 +150,7 @@ pub struct EffortStats {
     pub polled_ns: u64,
 }
 
-/// What there is to know about one port.
+/// The state and counters of one port.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortStats {
     /// Its name.
@@ -159,7 +159,7 @@ pub struct PortStats {
     pub kind: String,
     /// Socket path, interface name or file descriptor.
     pub address: String,
-    /// What is noted at it.
+    /// The labels of the port.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The guest's MAC address.
@@ -203,7 +203,7 @@ pub struct PortStats {
     pub pairs: Vec<PairStats>,
     /// Queues that were stopped because the guest broke them, each with the reason.
     pub broken: Vec<String>,
-    /// What is done about each of a guest's queues that runs.
+    /// The state of each of a guest's queues that runs.
     #[serde(default)]
     pub queues: Vec<QueueStats>,
     /// How notifications are paced, for each direction of a guest's queues.
@@ -254,7 +254,7 @@ pub struct HistogramStats {
     pub sum_ns: u64,
 }
 
-/// What a router does for its guests.
+/// The state and counters of a router.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatStats {
     /// The guests' networks.
@@ -280,7 +280,7 @@ pub struct NatStats {
     /// address; nothing if that was long ago.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spoofed: BTreeMap<String, String>,
-    /// What this machine lacks that guests need.
+    /// Features of this machine that guests need and it lacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<String>,
 }
@@ -314,12 +314,12 @@ impl fmt::Display for FrontEndStats {
     }
 }
 
-/// What is done about one queue at this moment, and what was counted of it.
+/// The state of one queue at this moment, and its counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueStats {
     /// Its name in the specification: `receiveq1`, `transmitq1`, `controlq`, …
     pub queue: String,
-    /// What the worker does about it: `sleeping`, `polling` or `held`.
+    /// The mode of the worker for it: `sleeping`, `polling` or `held`.
     pub mode: String,
     /// Packets so far; none for the controlq.
     pub packets: u64,
@@ -356,7 +356,7 @@ pub struct PacingStats {
 /// Packets of one queue pair of one port.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairStats {
-    /// Which, counted from 0.
+    /// The number of the pair, counted from 0.
     pub pair: u16,
     /// To the guest, or into the tap.
     pub to_guest: u64,

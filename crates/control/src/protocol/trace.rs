@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked.
+/// The question about a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceQuestion {
     /// The port that it would come from.
@@ -13,14 +13,14 @@ pub struct TraceQuestion {
     pub packet: String,
 }
 
-/// What would become of it.
+/// The way that the packet would take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceReply {
     /// [`PROTOCOL_VERSION`](super::PROTOCOL_VERSION) of the daemon.
     pub version: u32,
     /// Always `true`.
     pub ok: bool,
-    /// What was looked at, in that order.
+    /// The rules that were looked at, in that order.
     pub steps: Vec<TraceStep>,
     /// `goes to vm1`, `flooded`, `waits` or `dropped: REASON`.
     pub verdict: String,
@@ -31,9 +31,9 @@ pub struct TraceReply {
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceStep {
-    /// What it is.
+    /// The name of the rule.
     pub rule: String,
-    /// What was found.
+    /// The outcome of the rule.
     pub outcome: String,
 }
 
