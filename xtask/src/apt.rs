@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use ringway_guests::shell;
 
-/// What apt is asked for about a source: a mirror, a suite, a component, and what it is.
+/// The format in which apt names a source: a mirror, a suite, a component, and what it is.
 const TARGET: &str = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(CREATED_BY)";
 
 /// The list of installed packages.
@@ -42,7 +42,7 @@ impl Apt {
             "Dir::Etc::sourceparts=/dev/null".to_string(),
             format!("Dir::State::lists={}", at("lists")),
             format!("Dir::Cache={}", at("cache")),
-            // What is installed is not to be chosen: it cannot be downloaded from there.
+            // Installed packages are not to be chosen: they cannot be downloaded from there.
             "Dir::State::status=/dev/null".to_string(),
         ];
         let options = options.into_iter().flat_map(|option| ["-o".to_string(), option]);

@@ -30,8 +30,8 @@ const DOCUMENTS: &str = "docs/measurements";
 /// How the directories of a run begin; six letters follow.
 const RUN_DIRECTORY: &str = "/tmp/rw-";
 
-/// What `./x bench docs` measures: its page, what the benchmark is told, to which a quick look adds
-/// `--quick`, and the title. All of it takes two hours, a quick look a quarter of an hour.
+/// The pages of `./x bench docs`: the name, the arguments of the benchmark, to which a quick look
+/// adds `--quick`, and the title. All of it takes two hours, a quick look a quarter of an hour.
 const KINDS: [(&str, &str, &str); 10] = [
     ("ring", "ring --seconds 0.5 --repeats 3", "Drivers and devices on one ring"),
     ("guest", "guest", "Linux guests"),
@@ -101,7 +101,7 @@ fn write_documents(paths: &Paths, wanted: &[(&str, String, &str)]) -> anyhow::Re
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
 }
 
-/// What stands above the tables of a page.
+/// The head of a page, above its tables.
 fn headed(title: &str, told: &str, kind: &str) -> String {
     format!(
         "# {title}\n\nOne run of `ringway bench {told}`; what follows from it is in\n\

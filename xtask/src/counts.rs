@@ -25,7 +25,7 @@ impl Counts {
         Self { passed: number("passed"), failed: number("failed"), skipped: number("ignored") }
     }
 
-    /// What counts where nothing may be skipped.
+    /// The counts where nothing may be skipped.
     pub fn strict(self) -> Self {
         Self { passed: self.passed, failed: self.failed + self.skipped, skipped: 0 }
     }

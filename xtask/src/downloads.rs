@@ -1,6 +1,7 @@
-//! What is unpacked below `target/guest` and never installed: guests' kernels, DPDK's `testpmd`,
-//! Prometheus, FRR, Open vSwitch, OVN and VDE (which would be servers of this machine), what the
-//! distribution's newest release has, other routers for guests among it, and a newer systemd.
+//! Packages that are unpacked below `target/guest` and never installed: guests' kernels, DPDK's
+//! `testpmd`, Prometheus, FRR, Open vSwitch, OVN and VDE (which would be servers of this machine),
+//! what the distribution's newest release has, other routers for guests among it, and a newer
+//! systemd.
 //!
 //! How: packages come from the lists of this machine, or of the newest release ([`Apt`]). What is
 //! of a newer release brings along the loader and the libraries that it was built for. `testpmd` is
@@ -41,7 +42,7 @@ pub enum Download {
     NewestKernel,
     NewestUml,
     NewestQemu,
-    /// What routes for guests elsewhere, to be measured beside ringway.
+    /// Programs that route for guests elsewhere, to be measured beside ringway.
     Passt,
     Gvproxy,
     /// A newer systemd for this release: the service runs under it as well.
@@ -53,7 +54,7 @@ use Download::{
     Systemd, Vde,
 };
 
-/// What is unpacked, of the lists of this machine and of those of the newest release.
+/// The downloads from the lists of this machine and from those of the newest release.
 pub const OF_MACHINE: [Download; 7] = [Kernel, Dpdk, Prometheus, Frr, Ovs, Ovn, Vde];
 const OF_NEWEST: [Download; 5] = [NewestKernel, NewestUml, NewestQemu, Passt, Gvproxy];
 
@@ -79,7 +80,7 @@ const OVS_PACKAGES: &str =
     "openvswitch-switch openvswitch-switch-dpdk openvswitch-common libxdp1 libbpf1";
 const OVN_PACKAGES: &str = "ovn-common ovn-central ovn-host libunbound8 libevent-2.1-7";
 const KERNEL: Packages = KernelOf("linux-image-cloud-amd64");
-/// What it is linked with is all that it needs.
+/// The library that it is linked with is all that it needs.
 const UML: Packages = These("user-mode-linux libc6");
 const QEMU_NAME: &str = "the newest release's QEMU, its libraries and its firmware";
 const PASST: &[&str] = &["passt", "passt.avx2"];
@@ -117,7 +118,7 @@ impl Download {
         self.row().1
     }
 
-    /// What can be looked for if it cannot be had.
+    /// The names to look for if it cannot be had.
     pub fn wanted(self) -> &'static str {
         let (_, _, These(names) | Whole(names) | KernelOf(names), _) = self.row();
         names

@@ -1,4 +1,4 @@
-//! What `./x` does: set-up, the demonstration, tests, checks and measurements.
+//! The commands of `./x`: set-up, the demonstration, tests, checks and measurements.
 //!
 //! How: one sub-command per file. Tests with real guests are in [`guest`]: each runs in a process
 //! of its own inside fresh namespaces, so that nothing of it can stay behind.

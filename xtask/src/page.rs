@@ -28,8 +28,8 @@ const LEVEL: f64 = 0.05;
 const UNIT: f64 = 8.0;
 const BAR_MAX: usize = 44;
 
-/// What is said, in which file, below which heading, with which first cells, below which head (its
-/// beginning).
+/// A line of the verdict: its label, the file, the heading, the first cells of the row, and the
+/// head of the column (its beginning).
 struct Line(&'static str, &'static str, &'static str, &'static str, &'static str);
 
 const QEMU: &str = "Linux under QEMU ↔ this machine: ratios";

@@ -16,7 +16,7 @@ const SKIPPED: &str = "skipped: ";
 const SUCCESSES: &str = "successes:";
 const FAILURES: &str = "failures:";
 
-/// Which part of what libtest prints is being read.
+/// The part of libtest's output that is being read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Part {
     #[default]

@@ -17,7 +17,7 @@ use crate::paths::Paths;
 const DEMO_PACKAGES: [&str; 6] =
     ["user-mode-linux", "iperf3", "iputils-ping", "iproute2", "kmod", "mount"];
 
-/// What the tests need beyond that.
+/// The packages that the tests need beyond that.
 const TEST_PACKAGES: &str = "valgrind xz-utils qemu-system-x86 busybox-static ethtool tcpdump \
                              fping util-linux libc-bin tmux lintian zsh apparmor man-db \
                              tshark isc-dhcp-client chromium buildah";
@@ -50,7 +50,7 @@ pub fn prepare(paths: &Paths, purpose: For) -> anyhow::Result<bool> {
             ("newer systemd", downloads::prepare_backports(paths)),
         ] {
             if let Err(error) = result {
-                // What apt-get says has many lines.
+                // The error of apt-get has many lines.
                 let why = format!("{error:#}").replace('\n', " ");
                 println!("no {what}: {why}");
             }

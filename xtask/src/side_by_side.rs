@@ -101,7 +101,8 @@ impl Run<'_> {
         Tally::failed("the programs are built", "they do not build: see above")
     }
 
-    /// What is built for itself, one after the other; and the tests that cargo runs itself.
+    /// Builds programs one by one that are built for themselves; and runs the tests that cargo runs
+    /// itself.
     fn build_others(&self, of_static: &[Program]) -> Tally {
         let mut tally = Tally::default();
         // The tests that start these programs say so if they cannot be built.

@@ -92,7 +92,7 @@ pub fn user_netdev(port: u16) -> String {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Device<'a> {
-    /// What it is connected to; its id is `n0`.
+    /// The QEMU network back-end that it is connected to; its id is `n0`.
     pub netdev: &'a str,
     /// More options, such as `,packed=on`.
     pub options: &'a str,

@@ -98,7 +98,7 @@ impl Scenarios {
     }
 }
 
-/// What is there is looked at, and what has to be is built, once for all with the same needs.
+/// The needs of scenarios: programs are built and looked for once for all with the same needs.
 #[derive(Default)]
 struct Built(Vec<(Needs, bool, Option<String>)>);
 

@@ -1,4 +1,4 @@
-//! What scenarios need: what has to be installed, where it is, and what is built for them.
+//! The needs of scenarios: what has to be installed, where it is, and what is built for them.
 
 use std::path::PathBuf;
 
@@ -69,7 +69,7 @@ impl Needs {
         }
     }
 
-    /// What this machine lacks for it, the most general first.
+    /// The reason why this machine cannot run it, the most general first.
     pub fn why_not(self, paths: &Paths) -> Option<String> {
         let Programs { qemu, kernel, uml, dpdk, frr, ovs, .. } = self.programs(paths);
         let taps = namespaces::missing_taps;

@@ -35,7 +35,7 @@ pub fn arrivals(stage: &Stage) -> anyhow::Result<()> {
         let first = boot(&fabric, stage, 0)?;
         fabric.must(0, &format!("ping -c 3 -i 0.2 -W 5 {ADDRESS}"))?;
         drop(first);
-        // What it was locked to is nowhere else before.
+        // The addresses that it was locked to are nowhere else before.
         fabric.hosts[0].ringway.remove(PLACES[0].1)?;
         starts_anew(&mut fabric, stage, (what, prepare))?;
     }

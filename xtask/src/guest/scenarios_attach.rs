@@ -1,5 +1,5 @@
-//! What `ringway attach` and README print is what each program takes: it is started with exactly
-//! that.
+//! The arguments that `ringway attach` and README print are those that each program takes: it is
+//! started with exactly them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ const MAC: &str = "52:54:00:95:00:02";
 
 const MTU: u32 = 1400;
 
-/// What newcomers read first, and paste.
+/// The file that newcomers read first, and paste from.
 const README: &str = include_str!("../../../README.md");
 
 /// Longest time until a ringway without a name is ready, and until it has ended.
@@ -131,8 +131,8 @@ impl<'a> ReadmeShell<'a> {
         command
     }
 
-    /// What the line with that disk gives to QEMU, without the disk, which these guests have none
-    /// of.
+    /// The arguments that the line with that disk gives to QEMU, without the disk, which these
+    /// guests have none of.
     fn qemu(&self, disk: &str) -> anyhow::Result<Vec<String>> {
         let pasted = line(&format!("eval qemu-system-x86_64 {disk} "))?;
         shell::output(&mut self.command(pasted))?;

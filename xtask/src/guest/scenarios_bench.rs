@@ -1,5 +1,5 @@
-//! What `ringway bench` measures with real peers: two User Mode Linux guests on the switch and on a
-//! bridge, policies of notification, routers, and DPDK's ends of a ring.
+//! Measurements of `ringway bench` with real peers: two User Mode Linux guests on the switch and on
+//! a bridge, policies of notification, routers, and DPDK's ends of a ring.
 //!
 //! Limits: that there are numbers is looked at, not what they are.
 
@@ -16,8 +16,8 @@ use crate::paths::Paths;
 /// Longest time for any of them, also in the long tier.
 const LIMIT: Duration = Duration::from_secs(230);
 
-/// What is measured, and what in the long tier; then of each table, or of so many, the rows that it
-/// must have, and how many numbers of each of them must be above zero.
+/// The arguments of a measurement, and those in the long tier; then of each table, or of so many,
+/// the rows that it must have, and how many numbers of each of them must be above zero.
 pub type Case = ([&'static str; 2], &'static [(usize, &'static str, usize)]);
 
 pub const GUESTS: Case = (

@@ -1,4 +1,4 @@
-//! What was captured in one place, compared with what was captured in another one.
+//! A capture in one place, compared with a capture in another one.
 //!
 //! How: guests run tcpdump, and ringway captures its ports. What a guest puts together again on
 //! arrival (GRO) is turned off.
@@ -29,7 +29,7 @@ const PLAIN: usize = 1;
 const RICH_OPTIONS: &str = ",packed=off,mtu=9000,queues=2";
 const PLAIN_OPTIONS: &str = ",csum=off,guest_csum=off";
 
-/// What is captured, by a server of its own.
+/// The port that is captured, with a server of its own.
 const PORT: u16 = 5202;
 const FILTER: &str = "tcp port 5202";
 
@@ -63,8 +63,8 @@ fn fetch(scene: &mut Scene<'_>, guest: usize, file: &str) -> anyhow::Result<()> 
     scene.must(guest, &format!("{mount} && cp packets here/{file} && umount here")).map(drop)
 }
 
-/// What captures of two ports have is what the guests at them have captured themselves: one sends
-/// the other a transfer, and each way the packets are compared byte for byte and in order.
+/// Captures of two ports have the packets that the guests at them have captured themselves: one
+/// sends the other a transfer, and each way the packets are compared byte for byte and in order.
 pub fn pair(stage: &Stage) -> anyhow::Result<()> {
     let mut scene = Scene::two_guests(stage, [""; 2], &[], &[])?;
     scene.on_all("ethtool -K eth0 gro off")?;
@@ -179,7 +179,7 @@ fn start(stage: &Stage) -> anyhow::Result<Scene<'_>> {
     qemu::set_up(&mut plain, qemu::MAC, ADDRESSES[PLAIN], MTU)?;
     scene.guests = vec![rich, plain];
     scene.must(RICH, "ethtool -L eth0 combined 2")?;
-    // What is captured is what arrived, and not what the guest has put together again.
+    // The capture has the packets that arrived, not those that the guest has put together again.
     scene.must(PLAIN, "ethtool -K eth0 gro off")?;
     scene.must(PLAIN, &format!("iperf3 -s -D && iperf3 -s -D -p {PORT}"))?;
     Ok(scene)
@@ -197,7 +197,7 @@ fn capture(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     bail!("none of {CAPTURES_MAX} captures is whole");
 }
 
-/// What is said by captures that are not whole.
+/// The messages of captures that are not whole.
 fn transfer(scene: &mut Scene<'_>) -> anyhow::Result<Vec<String>> {
     start_captures(scene, &format!("tcp dst port {PORT}"))?;
     scene.must(RICH, &format!("iperf3 -c {} -p {PORT} -n 1M", ADDRESSES[PLAIN]))?;

@@ -10,14 +10,14 @@ use ringway_guests::{Stage, traffic};
 
 use super::scene::{ADDRESSES, Scene};
 
-/// What ringway says of a queue whose guest has set something.
+/// The words of ringway about a queue whose guest has set something.
 const BY_GUEST: &str = "set by the guest";
 const BY_GUEST_FOR_QUEUE: &str = "set by the guest for this queue";
 const PINGS: u32 = 2_000;
 /// Floods in which a guest that moderates by itself has to decide something. It does so within 64
 /// calls, if the last 64 were different: the first flood is enough, as a rule.
 const MODERATED_FLOODS_MAX: u32 = 5;
-/// What Linux chooses from: packets, and microseconds.
+/// The values that Linux chooses from: packets, and microseconds.
 const MODERATED_PACKETS: u64 = 256;
 const MODERATED_TIMERS_US: [u64; 5] = [1, 8, 64, 128, 256];
 
@@ -86,7 +86,7 @@ fn single_queues(scene: &mut Scene<'_>, is_newest: bool) -> anyhow::Result<()> {
     ensure!(refused >= 3, "{refused} refusals for one queue were counted");
     expect(scene, "calls", (4, 20), BY_GUEST_FOR_QUEUE)?;
     expect(scene, "returns", (8, 70), BY_GUEST_FOR_QUEUE)?;
-    // What ethtool takes for no change is not sent.
+    // A change that ethtool takes for none is not sent.
     scene.must(0, "ethtool -C eth0 rx-usecs 60 rx-frames 24")?;
     expect(scene, "calls", (24, 60), BY_GUEST)
 }

@@ -1,4 +1,5 @@
-//! What a Linux guest changes through the control queue, and what becomes of the packets then.
+//! Changes that a Linux guest makes through the control queue, and what becomes of the packets
+//! then.
 //!
 //! Two User Mode Linux guests; QEMU answers the control queue itself. The first sends, the second
 //! changes its mind, and ringway's counters say whether it got the packets.
@@ -64,7 +65,7 @@ pub fn link(stage: &Stage) -> anyhow::Result<()> {
     scene.finish()
 }
 
-/// So many other stations that their table is longer than a page.
+/// Commands for so many other stations that their table is longer than a page.
 fn many_stations(verb: &str) -> String {
     let line = "52:54:00:01:$((at / 100)):$((at % 100)) dev eth0 self permanent";
     format!("for at in $(seq 800); do echo fdb {verb} {line}; done | bridge -batch -")

@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Of each port: it takes large packets from its guest, and hands offloads on.
 const PORT_OPTIONS: &str = ",tso=1,legacy-ol-flags=1";
 
-/// What comes in on one port goes out on the other, in several buffers if need be.
+/// Packets from one port go out on the other, in several buffers if need be.
 const OPTIONS: &str = "--forward-mode=io --tx-offloads=0x8000";
 
 pub fn limit() -> Duration {

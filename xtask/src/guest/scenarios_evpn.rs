@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::scene::rates;
 
-/// What VXLAN leaves of 1500: ringway finds it out.
+/// The MTU that VXLAN leaves of 1500: ringway finds it out.
 const MTU: &str = "1450";
 
 /// Longest time in milliseconds until an address is gone everywhere; and until all know where a
@@ -122,7 +122,7 @@ fn end_floods(fabric: &Fabric, host: usize, other: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one guest sends to another goes to that port of its ringway, and nowhere else.
+/// Packets from one guest to another go to that port of its ringway, and nowhere else.
 fn knows_the_way(fabric: &Fabric, from: &Guest, to: &Guest, way: &str) -> anyhow::Result<()> {
     let dst = format!("dst={}", mac(to.3));
     let [src_ip, dst_ip] = [format!("src_ip={}", from.4), format!("dst_ip={}", to.4)];

@@ -1,4 +1,4 @@
-//! What front-ends do beside carrying packets: they stop and go on, ask, and meet a ringway that
+//! Front-ends that do more than carry packets: they stop and go on, ask, and meet a ringway that
 //! was killed.
 //!
 //! How: pings are numbered and come back, from a guest's kernel or from DPDK; so one that is sent
@@ -156,7 +156,7 @@ impl Echo {
         Counts::of(&self.0.printed())
     }
 
-    /// What was in flight at so many kills may have come twice, nothing else.
+    /// Packets in flight at so many kills may have come twice, nothing else.
     fn check_twice(&self, kills: u64) -> anyhow::Result<()> {
         let counts = self.counts();
         ensure!(counts.twice <= kills * TWICE_MAX, "{counts:?}");

@@ -204,7 +204,7 @@ fn check(stage: &Stage, guest: &mut Console, len: usize) -> anyhow::Result<()> {
     datagrams(stage, guest)
 }
 
-/// What a command that must succeed prints has all of these parts.
+/// The output of a command that must succeed has all of these parts.
 pub(super) fn shows(guest: &mut Console, line: &str, parts: &[&str]) -> anyhow::Result<()> {
     let text = must(guest, line)?;
     ensure!(parts.iter().all(|part| text.contains(part)), "{line}: {text:?}, not {parts:?}");

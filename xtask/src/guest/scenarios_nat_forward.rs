@@ -11,7 +11,7 @@ use ringway_guests::{Console, Side, Stage, nat_lab, traffic};
 use super::scenarios_nat::{boot_uml, configure, finish, must, ports, shows};
 use super::services::ask;
 
-/// What goes through a Unix socket, in bytes.
+/// The number of bytes through a Unix socket.
 const LEN_UNIX: u32 = 4 << 20;
 
 /// Connections from outside into two guests, while it changes which.

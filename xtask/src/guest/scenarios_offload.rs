@@ -15,7 +15,8 @@ const HERE: &str = "10.99.0.3";
 /// A server of its own for this side: one that another client has just left is still busy.
 const HERES_PORT: &str = "-p 5202";
 
-/// What the first guest does without; without checksums there is no segmentation either.
+/// The features that the first guest does without; without checksums there is no segmentation
+/// either.
 const PLAIN_OPTIONS: &str = ",packed=off,mrg_rxbuf=off,csum=off,guest_csum=off";
 const RICH_OPTIONS: &str = ",mtu=9000";
 

@@ -19,7 +19,7 @@ const IDLE_ATTEMPTS: u32 = 8;
 
 const FLOOD_ATTEMPTS: u32 = 5;
 
-/// What may be polled for nothing beyond the budget, in nanoseconds: savings, and the look during
+/// The longest polling for nothing beyond the budget, in nanoseconds: savings, and the look during
 /// which they end.
 const SAVINGS_NS: u128 = 3_000_000;
 

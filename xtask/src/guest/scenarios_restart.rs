@@ -17,8 +17,8 @@ use super::scene::{GUEST, HERE, MTU, Scene, format_name};
 const CRASHES: u32 = 3;
 const UPGRADES: u32 = 2;
 
-/// What iperf3 is asked for beside `ping`: TCP out, TCP in, and UDP in both directions at once,
-/// 1,250 numbered packets a second each. A server serves one of them, at a port of its own.
+/// Options of iperf3 beside `ping`: TCP out, TCP in, and UDP in both directions at once, 1,250
+/// numbered packets a second each. A server serves one of them, at a port of its own.
 const TRAFFIC: [&str; 3] = ["-p 5201", "-p 5202 -R", "-p 5203 -u --bidir -b 2M -l 200"];
 
 /// All of that is done so often: 20 rounds are 60 crashes and 40 upgrades.
@@ -45,7 +45,7 @@ const LATE_MAX: u32 = 100;
 /// Memory that the guest touches, in MiB: 4096 needs as much, and half a minute.
 const MEMORY_MIB: Extent = Extent::new("RINGWAY_RESTART_MEMORY_MIB", 512, 4096);
 
-/// What the guest has beside that, in MiB.
+/// The memory that the guest has beside that, in MiB.
 const REST_MIB: u64 = 512;
 
 /// Written by one command, which has a time limit.
@@ -90,7 +90,7 @@ pub fn limit() -> Duration {
     ROUND_LIMIT * u32::try_from(ROUNDS.amount()).unwrap_or(u32::MAX)
 }
 
-/// What is done in each kind of traffic, and how often.
+/// The actions in each kind of traffic, and how often.
 pub(super) fn each() -> impl Iterator<Item = (What, u32)> {
     let each = [(What::Crash, CRASHES), (What::Upgrade, UPGRADES)];
     (0..ROUNDS.announced()).flat_map(move |_| each)

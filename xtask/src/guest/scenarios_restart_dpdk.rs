@@ -21,7 +21,7 @@ const HERE: &str = "10.94.0.1";
 const THERE: &str = "10.94.0.2";
 const MAC: &str = "52:54:00:94:00:02";
 
-/// So many packets, each time.
+/// The number of packets, each time.
 const BURST: u32 = 4;
 const BURST_EVERY: Duration = Duration::from_millis(1);
 const PACKET_LEN: usize = 200;

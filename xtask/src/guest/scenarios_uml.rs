@@ -5,7 +5,7 @@ use ringway_guests::{Stage, traffic};
 
 use super::scene::{ADDRESSES, MTU, Scene, format_name};
 
-/// What Linux 6.1 takes of what is offered, always.
+/// The features that Linux 6.1 always takes of those offered.
 const ALWAYS: &str = "GUEST_TSO4 HOST_TSO4 GUEST_TSO6 HOST_TSO6 CSUM GUEST_CSUM MRG_RXBUF CTRL_VQ \
                       EVENT_IDX INDIRECT_DESC MAC STATUS VERSION_1";
 

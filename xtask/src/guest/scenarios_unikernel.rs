@@ -140,7 +140,7 @@ fn boot(
     Ok(guest)
 }
 
-/// What a tap allows: pings, and the device's offloads.
+/// Tests that a tap allows: pings, and the device's offloads.
 fn all_traffic(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
     let at = |port| SocketAddr::from((GUEST, port));
     stage.step("pings");
@@ -184,7 +184,7 @@ fn check_interrupts(case: &UnikernelCase, first: &Page, last: &Page) -> anyhow::
     Ok(())
 }
 
-/// What user networking allows: forwarded ports.
+/// Tests that user networking allows: forwarded ports.
 fn forwarded_traffic(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
     let at = |behind| SocketAddr::from((Ipv4Addr::LOCALHOST, FORWARDED + behind));
     let first = requests(stage, at(0))?;

@@ -123,7 +123,7 @@ impl<'a> Scene<'a> {
         self.ringway.port(&format!("vm{guest}"))
     }
 
-    /// What a guest's port moves one way while something is done.
+    /// The packets that a guest's port moves one way while something is done.
     pub fn moved(
         &mut self,
         guest: usize,

@@ -138,7 +138,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// What a `use` behind `stem` names; with `pub` in front of it, it is handed on.
+    /// The names of a `use` behind `stem`; with `pub` in front of it, they are handed on.
     fn add(&mut self, stem: &str, tree: &UseTree, is_handed_on: bool) {
         let below = |name: &syn::Ident| format!("{stem}{name}");
         let (path, name) = match tree {

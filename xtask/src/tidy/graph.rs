@@ -9,8 +9,8 @@ use serde_json::Value;
 /// In front of our crates' names.
 const PREFIX: &str = "ringway-";
 
-/// What each crate may use: of ours, where arrows point from later lines to earlier ones only, and
-/// of others. `None`: programs and test code may use what the workspace names.
+/// The crates that each crate may use: of ours, where arrows point from later lines to earlier ones
+/// only, and of others. `None`: programs and test code may use what the workspace names.
 const CRATES: [(&str, &str, Option<&str>); 21] = [
     ("ringway-foreign", "", Some("")),
     ("ringway-virtq", "", Some("loom")),

@@ -9,8 +9,9 @@ const COLUMNS_MAX: usize = 100;
 /// Kinds of files whose lines can be broken anywhere.
 const BREAKABLE: [&str; 3] = [".rs", ".toml", ".sh"];
 
-/// What has to be explained in a comment beside it or above it: a word, what follows it, the mark
-/// of the comment, and how many lines it may be away. (Of tests, clippy looks after unsafe blocks.)
+/// Code that has to be explained in a comment beside it or above it: a word, what follows it, the
+/// mark of the comment, and how many lines it may be away. (Of tests, clippy looks after unsafe
+/// blocks.)
 const EXPLAINED: [(&str, &[&str], &str, usize); 2] =
     [("fence", &["("], "PAIRS WITH:", 5), ("unsafe", &["{", "impl"], "SAFETY:", 8)];
 
@@ -105,7 +106,7 @@ fn explanations(source: &Source) -> Vec<String> {
     complaints
 }
 
-/// What a rule says about each line, with its place.
+/// The complaints of a rule about each line, with its place.
 fn each_line<'a>(
     name: &str,
     lines: impl Iterator<Item = &'a str>,

@@ -44,7 +44,7 @@ pub fn read(text: &str) -> Result<Vec<Banned>, Vec<String>> {
     if complaints.is_empty() { Ok(words) } else { Err(complaints) }
 }
 
-/// What comments and literals of a Rust file say.
+/// The banned words in comments and literals of a Rust file.
 pub fn rust_file(source: &Source, banned: &[Banned]) -> Vec<String> {
     in_lines(&source.name, &source.prose, banned)
 }
