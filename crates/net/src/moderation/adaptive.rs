@@ -329,8 +329,7 @@ impl Adaptive {
         Plan::look(look_at, self.held_max)
     }
 
-    /// Finds the kind of packets that a consumer has taken, by what its owner gave the peer since
-    /// the last visit.
+    /// The kind of packets that a consumer has taken, by what its owner gave the peer meanwhile.
     fn classify(&mut self, visit: Visit) {
         let [packets, long] = core::mem::take(&mut self.given);
         if visit.moved == 0 {
