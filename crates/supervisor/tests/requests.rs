@@ -1,12 +1,15 @@
 //! Requests of front-ends through deaths, handovers and refusals of the kernel, in every order of
 //! events: none is answered twice, and each is answered in the end unless its front-end has gone.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod search;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::requests::Requests;
 use ringway_supervisor::restart::{End, Restarts};
 use ringway_supervisor::succession::{Effect, Event, PlaneNumber, Stage, Succession};
+use search::search;
 
 /// Steps from the start that are tried in every order.
 const STEPS: usize = 12;
@@ -78,7 +81,7 @@ impl World {
             match effect {
                 Effect::Start { plane, .. } => drop(self.planes.insert(plane, false)),
                 Effect::Kill { plane, .. } => drop(self.planes.insert(plane, true)),
-                // What it had was done before: it was at rest.
+                // All that it had was done before: it was at rest.
                 Effect::Succeeds { .. } => assert!(self.sent.is_empty()),
                 _ => {}
             }
@@ -238,28 +241,28 @@ impl World {
     }
 }
 
+impl search::World for World {
+    type Act = Act;
+
+    fn acts(&self) -> Vec<Act> {
+        self.acts()
+    }
+
+    fn act(&mut self, act: Act) {
+        self.act(act);
+    }
+
+    fn settle(mut self) {
+        World::settle(&mut self);
+    }
+
+    fn key(&self) -> String {
+        self.key()
+    }
+}
+
 #[test]
 fn each_request_is_answered_once_whatever_dies() {
-    let mut seen = BTreeSet::new();
-    let mut worlds = VecDeque::from([(World::new(Instant::now()), Vec::new())]);
-    while let Some((world, history)) = worlds.pop_front() {
-        let outcome = std::panic::catch_unwind(|| world.clone().settle());
-        assert!(outcome.is_ok(), "after {history:?}");
-        if history.len() == STEPS {
-            continue;
-        }
-        for act in world.acts() {
-            let mut next = world.clone();
-            let history = [&history[..], &[act]].concat();
-            let outcome = std::panic::catch_unwind(move || {
-                next.act(act);
-                next
-            });
-            let Ok(next) = outcome else { panic!("{history:?}") };
-            if seen.insert(next.key()) {
-                worlds.push_back((next, history));
-            }
-        }
-    }
-    assert!(seen.len() > 1000, "{} states", seen.len());
+    let states = search(World::new(Instant::now()), STEPS);
+    assert!(states > 1000, "{states} states");
 }

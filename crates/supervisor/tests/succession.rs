@@ -1,10 +1,13 @@
 //! Data planes that follow each other, in every order of events: each state that is reached within
 //! some steps is visited once, and from each everything comes to a good end.
 
+mod search;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::succession::{Effect, Event, PlaneNumber, Program, Stage, Succession};
+use search::search;
 
 /// Steps from the start that are tried in every order.
 const STEPS: usize = 11;
@@ -22,7 +25,7 @@ struct Process {
     has_said_ready: bool,
     is_going: bool,
     is_running: bool,
-    /// What it was given is not true any more.
+    /// It was given something that is not true any more.
     is_stale: bool,
     is_to_stop: bool,
     has_stopped: bool,
@@ -362,28 +365,28 @@ impl World {
     }
 }
 
+impl search::World for World {
+    type Act = Act;
+
+    fn acts(&self) -> Vec<Act> {
+        self.acts()
+    }
+
+    fn act(&mut self, act: Act) {
+        self.act(act);
+    }
+
+    fn settle(mut self) {
+        World::settle(&mut self);
+    }
+
+    fn key(&self) -> String {
+        self.key()
+    }
+}
+
 #[test]
 fn whatever_happens_one_data_plane_serves_in_the_end_and_everybody_has_an_answer() {
-    let mut seen = BTreeSet::new();
-    let mut worlds = VecDeque::from([(World::new(Instant::now()), Vec::new())]);
-    while let Some((world, history)) = worlds.pop_front() {
-        let outcome = std::panic::catch_unwind(|| world.clone().settle());
-        assert!(outcome.is_ok(), "after {history:?}");
-        if history.len() == STEPS {
-            continue;
-        }
-        for act in world.acts() {
-            let mut next = world.clone();
-            let history = [&history[..], &[act]].concat();
-            let outcome = std::panic::catch_unwind(move || {
-                next.act(act);
-                next
-            });
-            let Ok(next) = outcome else { panic!("{history:?}") };
-            if seen.insert(next.key()) {
-                worlds.push_back((next, history));
-            }
-        }
-    }
-    assert!(seen.len() > 10_000, "{} states", seen.len());
+    let states = search(World::new(Instant::now()), STEPS);
+    assert!(states > 10_000, "{states} states");
 }

@@ -1,4 +1,4 @@
-//! What happens to data planes, and what is to be done about it.
+//! Events of data planes, and the effects that follow from them.
 
 use std::time::{Duration, Instant};
 
@@ -86,7 +86,7 @@ pub enum Effect<C> {
     NoteDeath {
         plane: PlaneNumber,
     },
-    /// What it was asked for is settled without it.
+    /// Orders that it has not carried out are settled without it.
     Settle {
         plane: PlaneNumber,
     },

@@ -1,5 +1,5 @@
-//! Which data plane serves, and which one follows it: started, loaded, told to go, replaced by
-//! another one, killed.
+//! The data plane that serves, and the one that follows it: started, loaded, told to go, replaced
+//! by another one, killed.
 //!
 //! How: the program that has the processes says what happened ([`Succession::on`]) and carries out
 //! the [`Effect`]s in their order; [`Succession::wake_at`] says when to come back. One data plane
