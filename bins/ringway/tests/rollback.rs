@@ -5,6 +5,7 @@
 //! says, and then ends or hangs. So it has no test harness around it.
 
 mod common;
+mod shell;
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -34,9 +35,24 @@ const STEPS: [(&str, &str, &str); 7] = [
     ("checks", "the old supervisor goes on: this one cannot", "it did not say within 2s"),
 ];
 
+const TESTS: [&str; 3] = ["rollback", "whatever_is_said", "the_next_one_is_told_of_changes"];
+
 /// How many programs say anything, and how many messages each.
 const SEEDS: Extent = Extent::new("RINGWAY_ROLLBACK_SEEDS", 12, 300);
 const MESSAGES: usize = 64;
+
+/// A program that has everything, and ends when it is told of a change.
+const HEEDS: &str = "heeds";
+
+/// The resolvers of this machine change while that program is to be the next data plane.
+const CHANGE: &str = r#"
+: >/tmp/resolv.conf; mount --bind /tmp/resolv.conf /etc/resolv.conf || exit 9
+ringway run --port vm0=vm: --port net=nat: 2>log & pid=$!
+ready $pid || { cat log; exit 1; }
+(sleep 0.5; echo 'nameserver 198.51.100.2' >/tmp/resolv.conf) &
+ringway upgrade /srv/heeds 2>&1
+end $pid
+"#;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -47,20 +63,24 @@ fn main() {
             end();
         }
         _ if arguments.iter().any(|it| it == "--list") => {
-            println!("rollback: test\nwhatever_is_said: test");
+            for name in TESTS {
+                println!("{name}: test");
+            }
         }
         _ if !is_wanted(&arguments) => {
-            println!("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out");
+            println!("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out");
         }
         _ => {
-            // Both mostly wait.
+            // All mostly wait.
             std::thread::scope(|scope| {
                 scope.spawn(all_steps);
                 scope.spawn(whatever_is_said);
+                scope.spawn(the_next_one_is_told_of_changes);
             });
-            println!("test rollback ... ok");
-            println!("test whatever_is_said ... ok");
-            println!("test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+            for name in TESTS {
+                println!("test {name} ... ok");
+            }
+            println!("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
         }
     }
 }
@@ -68,8 +88,7 @@ fn main() {
 /// Whether one of the names that libtest would be given chooses these tests, or there is none.
 fn is_wanted(arguments: &[String]) -> bool {
     let mut names = arguments.iter().filter(|it| !it.starts_with('-')).peekable();
-    let is_in =
-        |name: &String| ["rollback", "whatever_is_said"].iter().any(|it| it.contains(&**name));
+    let is_in = |name: &String| TESTS.iter().any(|it| it.contains(&**name));
     names.peek().is_none() || names.any(is_in)
 }
 
@@ -137,6 +156,9 @@ fn be_bad() -> ! {
                 if has_descriptors() {
                     exit(4);
                 }
+                if name == HEEDS {
+                    continue;
+                }
                 tell(&ToSupervisor::Ready { refusal: None });
                 ends_at("ready");
                 if name.starts_with("twice") {
@@ -151,6 +173,7 @@ fn be_bad() -> ! {
                 std::thread::sleep(Duration::from_millis(300));
                 ends_at("serves");
             }
+            Ok(ToData::Change { .. }) if name == HEEDS => exit(7),
             Ok(_) => {}
             // The supervisor has ended.
             Err(_) => exit(0),
@@ -252,6 +275,21 @@ fn whatever_is_said() {
     assert!(ringway.fds() <= fds, "{} fds, {fds} before", ringway.fds());
     assert!(!ringway.log().contains("panicked"), "{}", ringway.log());
     assert_eq!(ringway.names(), ["a", "b"]);
+}
+
+fn the_next_one_is_told_of_changes() {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(HEEDS);
+    std::fs::copy(std::env::current_exe().expect("it runs"), program).expect("room");
+    let output = shell::run(shell::User::Root, CHANGE);
+    let output = output.filter(|output| output.status.code() != Some(9));
+    let Some(output) = output else {
+        // As libtest shows what a test has said.
+        let name = TESTS[2];
+        println!("successes:\n\n---- {name} stdout ----\nskipped: no such namespaces here\n");
+        return println!("\nsuccesses:\n    {name}\n");
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("it ended: exit status 7"), "{said}");
 }
 
 fn all_steps() {

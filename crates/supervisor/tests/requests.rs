@@ -104,54 +104,6 @@ impl World {
         assert!(!is_one_by_one || self.sent.len() <= 1, "one by one");
     }
 
-    fn acts(&self) -> Vec<Act> {
-        let mut acts = vec![Act::Wait];
-        for (&link, open) in &self.links {
-            acts.push(Act::Leave(link));
-            acts.extend((open.is_none() && self.succession.may_read()).then_some(Act::Ask(link)));
-        }
-        for (link, _) in &self.sent {
-            acts.extend([Act::Do(*link), Act::Refuse(*link)]);
-        }
-        for &plane in self.planes.keys() {
-            acts.extend([Act::GoOn(plane), Act::Die(plane, SEGV), Act::Die(plane, KILL)]);
-        }
-        let may_upgrade = self.upgrades == 0 && self.succession.may_hand_over().is_ok();
-        acts.extend(may_upgrade.then_some(Act::Upgrade));
-        acts
-    }
-
-    fn act(&mut self, act: Act) {
-        match act {
-            Act::Ask(link) => {
-                self.asked += 1;
-                self.links.insert(link, Some(self.asked));
-                let port = u16::try_from(link).expect("a small number");
-                self.requests.add(link, port, self.asked);
-            }
-            Act::Leave(link) => self.leave(link),
-            Act::Do(link) => {
-                let number = self.links[&link].expect("no front-end is answered twice");
-                assert!(self.sent.remove(&(link, number)) && self.is_serving());
-                assert!(self.requests.is_in_hand(link, number));
-                self.requests.remove(link);
-                self.links.insert(link, None);
-            }
-            Act::Refuse(link) => {
-                self.sent.retain(|(its, _)| *its != link);
-                self.requests.give_back(link, self.now);
-            }
-            Act::GoOn(plane) => self.go_on(plane),
-            Act::Die(plane, signal) => self.die(plane, signal),
-            Act::Upgrade => {
-                self.upgrades += 1;
-                self.happens(Event::HandOver { by: Some(1) });
-            }
-            Act::Wait => self.wait(),
-        }
-        self.turn();
-    }
-
     fn is_serving(&self) -> bool {
         self.succession.serving().is_some_and(|it| self.planes.get(&it) == Some(&false))
     }
@@ -202,9 +154,60 @@ impl World {
             self.happens(Event::Due);
         }
     }
+}
 
-    /// Everything goes its usual way from here on.
-    fn settle(&mut self) {
+impl search::World for World {
+    type Act = Act;
+
+    fn acts(&self) -> Vec<Act> {
+        let mut acts = vec![Act::Wait];
+        for (&link, open) in &self.links {
+            acts.push(Act::Leave(link));
+            acts.extend((open.is_none() && self.succession.may_read()).then_some(Act::Ask(link)));
+        }
+        for (link, _) in &self.sent {
+            acts.extend([Act::Do(*link), Act::Refuse(*link)]);
+        }
+        for &plane in self.planes.keys() {
+            acts.extend([Act::GoOn(plane), Act::Die(plane, SEGV), Act::Die(plane, KILL)]);
+        }
+        let may_upgrade = self.upgrades == 0 && self.succession.may_hand_over().is_ok();
+        acts.extend(may_upgrade.then_some(Act::Upgrade));
+        acts
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Ask(link) => {
+                self.asked += 1;
+                self.links.insert(link, Some(self.asked));
+                let port = u16::try_from(link).expect("a small number");
+                self.requests.add(link, port, self.asked);
+            }
+            Act::Leave(link) => self.leave(link),
+            Act::Do(link) => {
+                let number = self.links[&link].expect("no front-end is answered twice");
+                assert!(self.sent.remove(&(link, number)) && self.is_serving());
+                assert!(self.requests.is_in_hand(link, number));
+                self.requests.remove(link);
+                self.links.insert(link, None);
+            }
+            Act::Refuse(link) => {
+                self.sent.retain(|(its, _)| *its != link);
+                self.requests.give_back(link, self.now);
+            }
+            Act::GoOn(plane) => self.go_on(plane),
+            Act::Die(plane, signal) => self.die(plane, signal),
+            Act::Upgrade => {
+                self.upgrades += 1;
+                self.happens(Event::HandOver { by: Some(1) });
+            }
+            Act::Wait => self.wait(),
+        }
+        self.turn();
+    }
+
+    fn settle(mut self) {
         for _ in 0..SETTLES_WITHIN {
             let before = format!("{:?} {:?}", self.succession, self.sent);
             for plane in self.planes.keys().copied().collect::<Vec<_>>() {
@@ -221,7 +224,6 @@ impl World {
         assert!(self.requests.is_empty() && self.sent.is_empty(), "nothing is left");
     }
 
-    /// The same for two worlds that differ in times and numbers only.
     fn key(&self) -> String {
         let last = self.succession.last();
         let planes: Vec<_> = self
@@ -241,28 +243,9 @@ impl World {
     }
 }
 
-impl search::World for World {
-    type Act = Act;
-
-    fn acts(&self) -> Vec<Act> {
-        self.acts()
-    }
-
-    fn act(&mut self, act: Act) {
-        self.act(act);
-    }
-
-    fn settle(mut self) {
-        World::settle(&mut self);
-    }
-
-    fn key(&self) -> String {
-        self.key()
-    }
-}
-
 #[test]
 fn each_request_is_answered_once_whatever_dies() {
     let states = search(World::new(Instant::now()), STEPS);
+    println!("{states} states");
     assert!(states > 1000, "{states} states");
 }
