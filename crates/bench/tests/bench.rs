@@ -68,7 +68,7 @@ fn every_scheme_gets_every_kind_of_traffic_through() {
 
 #[test]
 fn what_no_guest_lets_one_switch_is_measured() {
-    let json = bench(&["history", "--seconds", "0.01", "--repeats", "2", "--json"]);
+    let json = bench(&["history", "--seconds", "0.1", "--repeats", "2", "--json"]);
     let report: Value = serde_json::from_str(&json).expect("JSON");
     let names = |table: usize| {
         let rows = report["tables"][table]["rows"].as_array().expect("rows");
