@@ -43,7 +43,11 @@ impl TestProgram {
         let mut test = Command::new(self.kept(&Paths::new()));
         test.arg("--nocapture").env(variable.0, variable.1);
         let (status, text) = Console::start(stage, self.0, test)?.wait_end(0, limit)?;
-        ensure!(status.success(), "{}: {status}:\n{text}", self.0);
+        let errors = || {
+            let file = stage.logs.join(format!("{}-errors.log", self.0));
+            fs::read_to_string(file).unwrap_or_default()
+        };
+        ensure!(status.success(), "{}: {status}:\n{text}\n{}", self.0, errors());
         let verified = text.lines().find_map(|line| line.split_once(VERIFIED));
         stage.note(verified.with_context(|| format!("nothing was verified:\n{text}"))?.1);
         Ok(())
