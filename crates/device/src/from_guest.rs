@@ -27,7 +27,7 @@ const COUNTED_ELEMENTS: usize = 64;
 pub struct FromGuest<Q> {
     ring: GuestRing<Q>,
     negotiated: Negotiated,
-    elements: Elements,
+    pub(crate) elements: Elements,
     lent: Option<Lent>,
     /// The header of the last packet, of those whose header is not all zeros.
     header: NetHeader,
@@ -57,12 +57,18 @@ struct Lent {
 }
 
 impl<Q: DeviceQueue> FromGuest<Q> {
-    /// Wraps a started queue; `counters` continue from an earlier start.
-    pub fn new(queue: Q, regions: Regions, negotiated: Negotiated, counters: Counters) -> Self {
+    /// Wraps a started queue; `counters` continue from an earlier start, and `elements` are
+    /// [readable only](Elements::readable_only).
+    pub fn new(
+        (queue, regions): (Q, Regions),
+        negotiated: Negotiated,
+        counters: Counters,
+        elements: Elements,
+    ) -> Self {
         Self {
             ring: GuestRing::new(queue, regions),
             negotiated,
-            elements: Elements::readable_only(),
+            elements,
             lent: None,
             header: NetHeader::default(),
             staged: Staged::new(&counters),

@@ -22,3 +22,4 @@ pub use queue::{Queue, QueueId};
 pub use requests::Requests;
 pub use ring::Published;
 pub use to_guest::ToGuest;
+pub use window::ReceiveLists;

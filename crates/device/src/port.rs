@@ -5,11 +5,11 @@
 use ringway_net::offload::Segment;
 use ringway_net::{ControlState, Counters, DropReason, Negotiated, Packet, PacketSink, Put};
 use ringway_virtq::{
-    Areas, Arm, Broken, DeviceQueue, Format, PackedDevice, Position, QueueSetup, Regions,
+    Areas, Arm, Broken, DeviceQueue, Elements, Format, PackedDevice, Position, QueueSetup, Regions,
     RingRecord, SplitDevice, Why,
 };
 
-use crate::{ControlQueue, FromGuest, Published, Queue, ToGuest};
+use crate::{ControlQueue, FromGuest, Published, Queue, ReceiveLists, ToGuest};
 
 /// The started queues of one pair of a guest, all in one ring format.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct GuestPort<Q> {
     /// The state that the guest has set through the controlq.
     pub control_state: ControlState,
     counters: [Counters; 2],
+    /// Those of the receiveq and of the transmitq, while these do not run.
+    lists: (Option<ReceiveLists>, Option<Elements>),
     /// Commands that controlqs have refused which have stopped since.
     refused_commands: u64,
 }
@@ -37,6 +39,7 @@ impl<Q: DeviceQueue> GuestPort<Q> {
             control: None,
             control_state,
             counters,
+            lists: (Some(ReceiveLists::new()), Some(Elements::readable_only())),
             refused_commands: 0,
         }
     }
@@ -46,12 +49,14 @@ impl<Q: DeviceQueue> GuestPort<Q> {
         let [to, from] = self.counters();
         match queue {
             Queue::ToGuest => {
-                let mut to_guest = ToGuest::new(ring, regions, negotiated, to);
+                let lists = self.lists.0.take().unwrap_or_default();
+                let mut to_guest = ToGuest::new((ring, regions), negotiated, to, lists);
                 to_guest.set_hash(self.control_state.hash.clone());
                 self.to_guest = Some(to_guest);
             }
             Queue::FromGuest => {
-                self.from_guest = Some(FromGuest::new(ring, regions, negotiated, from));
+                let list = self.lists.1.take().unwrap_or_else(Elements::readable_only);
+                self.from_guest = Some(FromGuest::new((ring, regions), negotiated, from, list));
             }
             Queue::Control => self.control = Some(ControlQueue::new(ring, regions, negotiated)),
         }
@@ -63,8 +68,17 @@ impl<Q: DeviceQueue> GuestPort<Q> {
             self.refused_commands = self.refused_commands();
         }
         match queue {
-            Queue::ToGuest => self.to_guest.take().map(|mut queue| queue.stop()),
-            Queue::FromGuest => self.from_guest.take().map(|mut queue| queue.stop()),
+            Queue::ToGuest => self.to_guest.take().map(|mut queue| {
+                let position = queue.stop();
+                queue.lists.clear();
+                self.lists.0 = Some(queue.lists);
+                position
+            }),
+            Queue::FromGuest => self.from_guest.take().map(|mut queue| {
+                let position = queue.stop();
+                self.lists.1 = Some(queue.elements);
+                position
+            }),
             Queue::Control => self.control.take().map(|mut queue| queue.queue().position()),
         }
     }

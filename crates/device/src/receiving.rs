@@ -27,7 +27,7 @@ impl AnyGuestPort {
     #[inline]
     pub fn take_extra_units(&mut self) -> u32 {
         either!(self, port => match &mut port.to_guest {
-            Some(to_guest) => std::mem::take(&mut to_guest.window.extra_units),
+            Some(to_guest) => std::mem::take(&mut to_guest.lists.window.extra_units),
             None => 0,
         })
     }

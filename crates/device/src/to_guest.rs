@@ -9,11 +9,11 @@ use crate::copy::{copy, write};
 use crate::from_guest::count_of;
 use crate::requests::Requests;
 use crate::ring::{GuestRing, Published, Staged};
-use crate::window::{Buffer, Window};
+use crate::window::{Buffer, ReceiveLists};
 use ringway_net::offload::Segment;
 use ringway_net::{Counters, DropReason, HEADER_LEN, HEADER_LEN_HASH, HeaderHash, Negotiated};
 use ringway_net::{NetHeader, Packet, PacketSink, Put, ReceiveHash};
-use ringway_virtq::{Areas, Arm, Cursor, DeviceQueue, ELEMENTS_MAX, Elements, Head, Regions};
+use ringway_virtq::{Areas, Arm, Cursor, DeviceQueue, Head, Regions};
 use ringway_virtq::{Broken, One, Position, SharedSlice, Why};
 
 /// The device side of one receiveq.
@@ -23,9 +23,7 @@ pub struct ToGuest<Q> {
     negotiated: Negotiated,
     /// How the hash is computed that the guest wants with each packet; `None`: it wants none.
     hash: Option<ReceiveHash>,
-    elements: Elements,
-    pub(crate) window: Window,
-    slot: Vec<SharedSlice>,
+    pub(crate) lists: ReceiveLists,
     /// Packets committed and not published.
     staged: Staged,
     /// The last packet needs more pieces of the guest's buffers than one packet may have.
@@ -38,14 +36,17 @@ pub struct ToGuest<Q> {
 
 impl<Q: DeviceQueue> ToGuest<Q> {
     /// Wraps a started queue; `counters` continue from an earlier start.
-    pub fn new(queue: Q, regions: Regions, negotiated: Negotiated, counters: Counters) -> Self {
+    pub fn new(
+        (queue, regions): (Q, Regions),
+        negotiated: Negotiated,
+        counters: Counters,
+        lists: ReceiveLists,
+    ) -> Self {
         Self {
             ring: GuestRing::new(queue, regions),
             negotiated,
             hash: None,
-            elements: Elements::new(),
-            window: Window::new(),
-            slot: Vec::with_capacity(ELEMENTS_MAX),
+            lists,
             staged: Staged::new(&counters),
             never_fits: false,
             requests: Requests::default(),
@@ -61,8 +62,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if !self.has_room(len) {
             return None;
         }
-        self.window.lay_out(&self.negotiated, len, &mut self.slot);
-        Some(&self.slot)
+        self.lists.window.lay_out(&self.negotiated, len, &mut self.lists.slot);
+        Some(&self.lists.slot)
     }
 
     /// Whether no buffers of the kind that the guest posts would have been enough for the last
@@ -92,12 +93,12 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// `len` must not be larger than what was reserved.
     pub fn commit(&mut self, header: NetHeader, len: u32) {
         let hash = self.hash_of(len);
-        self.requests.see(&Packet { header: &header, payload: &self.slot, len });
-        let header_at = self.window.buffers[self.window.first].pieces_from;
+        self.requests.see(&Packet { header: &header, payload: &self.lists.slot, len });
+        let header_at = self.lists.window.buffers[self.lists.window.first].pieces_from;
         let mut left = u64::from(len) + self.negotiated.header_len as u64;
         let mut used = 0u16;
         while left > 0 {
-            let buffer = self.window.take();
+            let buffer = self.lists.window.take();
             let written = u32::try_from(left).map_or(buffer.bytes, |left| left.min(buffer.bytes));
             self.ring.queue.add_used(buffer.head, written);
             self.ring.queue.pop(buffer.head);
@@ -138,7 +139,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if self.ring.broken.is_some() {
             return false;
         }
-        match (arm, self.window.unused().last()) {
+        match (arm, self.lists.window.unused().last()) {
             (Arm::Next | Arm::After(_), Some(last)) => self.ring.queue.arm_kicks_behind(last.next),
             _ => self.ring.queue.arm_kicks(arm),
         }
@@ -161,7 +162,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 
     /// The packet of `len` bytes that was written into the reserved room.
     pub fn reserved<'a>(&'a self, header: &'a NetHeader, len: u32) -> Packet<'a> {
-        Packet { header, payload: &self.slot, len }
+        Packet { header, payload: &self.lists.slot, len }
     }
 
     /// Why the queue stopped, if the guest broke it.
@@ -180,27 +181,28 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     /// # Errors
     /// [`Broken`]: the areas are not in that memory.
     pub fn rebind(&mut self, areas: &Areas, regions: &Regions) -> Result<(), Broken> {
-        self.window.clear();
+        self.lists.window.clear();
         self.ring.rebind(areas, regions)
     }
 
     fn set_broken(&mut self, why: Why) {
-        self.window.clear();
+        self.lists.window.clear();
         self.ring.broken = Some(why);
     }
 
     /// Peeks further buffers until the window holds `bytes`, or one buffer without merging.
     fn fill_window(&mut self, bytes: u64) -> Result<bool, Why> {
         self.never_fits = false;
-        if self.window.unused().is_empty() {
-            self.window.clear();
+        if self.lists.window.unused().is_empty() {
+            self.lists.window.clear();
         }
         while !self.is_filled(bytes) {
-            let mut next = match self.window.unused().last() {
+            let mut next = match self.lists.window.unused().last() {
                 Some(buffer) => buffer.next,
                 None => self.ring.queue.cursor(),
             };
-            let found = self.ring.queue.peek(&mut next, &self.ring.regions, &mut self.elements);
+            let found =
+                self.ring.queue.peek(&mut next, &self.ring.regions, &mut self.lists.elements);
             let Some(head) = found.map_err(|broken| broken.0)? else { return Ok(false) };
             if !self.push(head, next)? {
                 return Ok(false);
@@ -211,40 +213,41 @@ impl<Q: DeviceQueue> ToGuest<Q> {
 
     fn is_filled(&self, bytes: u64) -> bool {
         match self.negotiated.mergeable {
-            true => self.window.bytes >= bytes,
-            false => !self.window.unused().is_empty(),
+            true => self.lists.window.bytes >= bytes,
+            false => !self.lists.window.unused().is_empty(),
         }
     }
 
     /// Adds the buffer in `elements` to the window. `false`: the packet would need more pieces
     /// than one packet may have, so it never fits.
     fn push(&mut self, head: Head, next: Cursor) -> Result<bool, Why> {
-        if !self.elements.readable().is_empty() {
+        if !self.lists.elements.readable().is_empty() {
             return Err(Why::WrongDirection);
         }
-        let writable = self.elements.writable();
-        self.window.extra_units = self.window.extra_units.saturating_add(count_of(writable) - 1);
-        let bytes = u32::try_from(self.elements.bytes()).unwrap_or(u32::MAX);
+        let writable = self.lists.elements.writable();
+        self.lists.window.extra_units =
+            self.lists.window.extra_units.saturating_add(count_of(writable) - 1);
+        let bytes = u32::try_from(self.lists.elements.bytes()).unwrap_or(u32::MAX);
         if (bytes as usize) < self.negotiated.header_len {
             return Err(Why::NoHeader);
         }
-        if !self.window.has_room_for(writable.len()) {
-            self.never_fits = self.window.first == 0;
+        if !self.lists.window.has_room_for(writable.len()) {
+            self.never_fits = self.lists.window.first == 0;
             if !self.never_fits {
                 // A peek is undone by forgetting it: the next round reads these buffers again.
-                self.window.clear();
+                self.lists.window.clear();
             }
             return Ok(!self.never_fits);
         }
-        let pieces_from = self.window.pieces.len();
+        let pieces_from = self.lists.window.pieces.len();
         match writable {
             // Nearly all buffers: it need not be found out how many pieces to move.
-            &[piece] => self.window.pieces.push(piece),
-            pieces => self.window.pieces.extend_from_slice(pieces),
+            &[piece] => self.lists.window.pieces.push(piece),
+            pieces => self.lists.window.pieces.extend_from_slice(pieces),
         }
-        let pieces_to = self.window.pieces.len();
-        self.window.buffers.push(Buffer { head, next, pieces_from, pieces_to, bytes });
-        self.window.bytes += u64::from(bytes);
+        let pieces_to = self.lists.window.pieces.len();
+        self.lists.window.buffers.push(Buffer { head, next, pieces_from, pieces_to, bytes });
+        self.lists.window.bytes += u64::from(bytes);
         Ok(true)
     }
 
@@ -264,13 +267,13 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     fn write_header(&self, first: usize, header: NetHeader, hash: HeaderHash) {
         let header_len = self.negotiated.header_len;
         let header = self.negotiated.to_guest(header);
-        let piece = self.window.pieces[first];
+        let piece = self.lists.window.pieces[first];
         if header_len == HEADER_LEN && piece.len() >= HEADER_LEN {
             return piece.write_array(0, &header.encode());
         }
         let bytes = header.encode_hash(hash);
         let mut at = 0;
-        for piece in &self.window.pieces[first..] {
+        for piece in &self.lists.window.pieces[first..] {
             let len = piece.len().min(header_len - at);
             piece.write(0, &bytes[at..at + len]);
             at += len;
@@ -288,7 +291,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         if self.reserve(len).is_none() {
             return self.no_room();
         }
-        if !write(segment.bytes, &self.slot) {
+        if !write(segment.bytes, &self.lists.slot) {
             return self.refuse(DropReason::TooLong);
         }
         self.commit(segment.header, len);
@@ -305,7 +308,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         copy_into: impl FnOnce(SharedSlice),
     ) -> Option<Put> {
         let is_plain = self.negotiated.header_len == HEADER_LEN && self.ring.broken.is_none();
-        if !is_plain || !self.window.is_used_up() {
+        if !is_plain || !self.lists.window.is_used_up() {
             return None;
         }
         let at = self.ring.queue.cursor();
@@ -354,9 +357,9 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return self.no_room();
         }
         if self.hash.is_some() || self.requests.looks() {
-            self.window.lay_out(&self.negotiated, packet.len, &mut self.slot);
+            self.lists.window.lay_out(&self.negotiated, packet.len, &mut self.lists.slot);
         }
-        let rooms = self.window.next_pieces(&self.negotiated);
+        let rooms = self.lists.window.next_pieces(&self.negotiated);
         if !copy(packet.payload, rooms, self.negotiated.header_len) {
             return self.refuse(DropReason::TooLong);
         }

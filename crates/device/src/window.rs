@@ -4,7 +4,7 @@
 //! [`ELEMENTS_MAX`] buffers and pieces, as many as one packet may have.
 
 use ringway_net::Negotiated;
-use ringway_virtq::{Cursor, ELEMENTS_MAX, Head, SharedSlice};
+use ringway_virtq::{Cursor, ELEMENTS_MAX, Elements, Head, SharedSlice};
 
 /// Buffers that were peeked and are not used yet.
 #[derive(Debug)]
@@ -27,6 +27,35 @@ pub(crate) struct Buffer {
     pub pieces_from: usize,
     pub pieces_to: usize,
     pub bytes: u32,
+}
+
+/// The lists of a receiveq, empty. To allocate them takes longer than all else of a start, so a
+/// port keeps them while its queue does not run.
+#[derive(Debug)]
+pub struct ReceiveLists {
+    pub(crate) elements: Elements,
+    pub(crate) window: Window,
+    pub(crate) slot: Vec<SharedSlice>,
+}
+
+impl ReceiveLists {
+    /// Allocates them.
+    pub fn new() -> Self {
+        let slot = Vec::with_capacity(ELEMENTS_MAX);
+        Self { elements: Elements::new(), window: Window::new(), slot }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.elements.clear();
+        self.window.clear();
+        self.slot.clear();
+    }
+}
+
+impl Default for ReceiveLists {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Window {

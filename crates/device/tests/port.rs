@@ -1,7 +1,7 @@
 //! A driver queue against the device's source and sink over one memory, both ring formats.
 #![allow(clippy::cast_possible_truncation, reason = "small numbers that the tests choose")]
 
-use ringway_device::{AnyGuestPort, ControlQueue, FromGuest, Queue, ToGuest};
+use ringway_device::{AnyGuestPort, ControlQueue, FromGuest, Queue, ReceiveLists, ToGuest};
 use ringway_net::offload::Segment;
 use ringway_net::{
     ControlState, Counters, DropReason, Features, MacAddress, NEEDS_CSUM, Negotiated, NetHeader,
@@ -9,7 +9,7 @@ use ringway_net::{
 };
 use ringway_testkit::TestMemory;
 use ringway_virtq::{
-    Arm, BufferId, DeviceQueue, DriverQueue, ELEMENTS_MAX, Format, Layout, PackedDevice,
+    Arm, BufferId, DeviceQueue, DriverQueue, ELEMENTS_MAX, Elements, Format, Layout, PackedDevice,
     PackedDriver, Position, QueueSetup, Regions, SharedSlice, SplitDevice, SplitDriver, Used, Why,
 };
 
@@ -116,11 +116,21 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 fn to_guest<D: DriverQueue, Q: DeviceQueue>(bench: &Bench<D>) -> ToGuest<Q> {
-    ToGuest::new(bench.device(), bench.regions(), bench.negotiated, Counters::default())
+    ToGuest::new(
+        (bench.device(), bench.regions()),
+        bench.negotiated,
+        Counters::default(),
+        ReceiveLists::new(),
+    )
 }
 
 fn from_guest<D: DriverQueue, Q: DeviceQueue>(bench: &Bench<D>) -> FromGuest<Q> {
-    FromGuest::new(bench.device(), bench.regions(), bench.negotiated, Counters::default())
+    FromGuest::new(
+        (bench.device(), bench.regions()),
+        bench.negotiated,
+        Counters::default(),
+        Elements::readable_only(),
+    )
 }
 
 /// Runs a generic test body for both formats.

@@ -5,10 +5,12 @@
 
 use std::io;
 
-use ringway_device::{FromGuest, ToGuest};
+use ringway_device::{FromGuest, ReceiveLists, ToGuest};
 use ringway_driver::{Arena, DriverOptions, NetDriver, RxOptions, TxOptions};
 use ringway_net::{Counters, Features, Negotiated};
-use ringway_virtq::{Arm, DeviceQueue, DriverQueue, Format, Position, QueueSetup, Regions};
+use ringway_virtq::{
+    Arm, DeviceQueue, DriverQueue, Elements, Format, Position, QueueSetup, Regions,
+};
 
 use crate::{Ring, TestMemory};
 
@@ -72,8 +74,18 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         let _ = driver.rx.arm_calls(Arm::Never);
         let regions = memory.regions();
         let [to, from] = rings.map(|ring| start::<V>(&ring, &negotiated, &regions));
-        let mut to_guest = ToGuest::new(to?, regions.clone(), negotiated, Counters::default());
-        let mut from_guest = FromGuest::new(from?, regions, negotiated, Counters::default());
+        let mut to_guest = ToGuest::new(
+            (to?, regions.clone()),
+            negotiated,
+            Counters::default(),
+            ReceiveLists::new(),
+        );
+        let mut from_guest = FromGuest::new(
+            (from?, regions),
+            negotiated,
+            Counters::default(),
+            Elements::readable_only(),
+        );
         to_guest.arm_kicks(Arm::Never);
         from_guest.arm_kicks(Arm::Never);
         Ok(Self { driver, to_guest, from_guest, _memory: memory })

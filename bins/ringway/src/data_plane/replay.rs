@@ -7,13 +7,13 @@
 //! start, and the log says why.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
-use ringway_host::{Carrier, Command, Journal, NotifyFd, QueueFds, Tap};
+use ringway_host::{Carrier, Command, Journal, QueueFds, Tap};
 use ringway_supervisor::wire::{KnownStation, ToSupervisor};
 use ringway_switch::PortId;
 use ringway_vhost_user::position_from_base;
@@ -49,11 +49,10 @@ pub(super) struct Start {
     pub(super) fds: QueueFds,
 }
 
-/// A queue that a worker starts, and a copy of its call fd.
+/// A queue that a worker starts.
 struct Begun {
     id: PortId,
     queue: QueueId,
-    call: Option<OwnedFd>,
     started: Promise<Result<(), Broken>>,
 }
 
@@ -232,7 +231,7 @@ impl DataPlane {
         start: Start,
         place: anyhow::Result<Place>,
     ) -> anyhow::Result<Begun> {
-        let Start { port: id, index, mut setup, fds, .. } = start;
+        let Start { port: id, index, mut setup, mut fds, .. } = start;
         let queue = self.queue_of(id, index)?;
         setup.position = match place? {
             Place::Known(position) => position,
@@ -241,24 +240,16 @@ impl DataPlane {
                 shown.map_err(|why| anyhow!("{queue}: {}", why.0))?
             }
         };
-        let call = fds.call.as_ref().map(|call| call.as_fd().try_clone_to_owned());
-        let call = call.transpose().context("call fd")?;
+        fds.calls_at_start = true;
         let started = self.worker.begin_start(id, queue, (setup, fds));
-        Ok(Begun { id, queue, call, started })
+        Ok(Begun { id, queue, started })
     }
 
     fn has_begun(&mut self, begun: Begun) -> anyhow::Result<()> {
-        let Begun { id, queue, call, started } = begun;
+        let Begun { id, queue, started } = begun;
         let started = started.wait().context("a data path thread does not answer")?;
         started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
         self.note_start(id, queue);
-        let port = self.ports.get(&id).and_then(|port| port.vm.as_ref());
-        if let Some((call, vm)) = call.zip(port) {
-            // The predecessor may have published and not called. An fd that is set is called.
-            let call = vm.closing.closer.keep(call);
-            let call = self.call_fd(id, Some(call))?;
-            self.worker.set_notify_fd(id, queue, NotifyFd::Call(call));
-        }
         Ok(())
     }
 

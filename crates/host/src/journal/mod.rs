@@ -33,6 +33,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::journal::counts::{COUNTS_LEN, KEY_LEN, LINES_MAX};
 use crate::journal::learned::{ADDRESS_WORDS_MAX, GROUP_WORDS_MAX};
 use crate::journal::list::List;
+use crate::journal::ring_lines::Places;
 use crate::memory::Span;
 use crate::memory::ring_words::{RING_LEN, RingWords};
 
@@ -227,8 +228,9 @@ pub struct Journal {
     generation: u64,
     /// Workers that were in the midst of a visit when the data plane before ended.
     interrupted: usize,
-    /// While a ring gets a line.
+    /// While counters get a line.
     claiming: Mutex<()>,
+    places: Mutex<Places>,
 }
 
 impl Journal {
@@ -262,8 +264,9 @@ impl Journal {
         let mapped = Mapped::new(&file, sizes.len())?;
         let generation = mapped.memory.load_u64(GENERATION_AT).wrapping_add(1);
         mapped.memory.store_u64(GENERATION_AT, generation);
-        let mut journal =
-            Self { sizes, mapped, generation, interrupted: 0, claiming: Mutex::new(()) };
+        let (claiming, places) = (Mutex::default(), Mutex::default());
+        let mut journal = Self { sizes, mapped, generation, interrupted: 0, claiming, places };
+        journal.find_lines();
         journal.interrupted = (0..sizes.workers).filter(|at| journal.take_busy(*at)).count();
         let hand_overs = sizes.worker_pairs().filter_map(|(a, b)| journal.hand_over_ring(a, b));
         hand_overs.for_each(|memory| RingWords::new(memory).recover());

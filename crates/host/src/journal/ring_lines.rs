@@ -5,8 +5,9 @@
 //! a ring that starts again in the same one starts where it is told. Limits: a line belongs to its
 //! queue until the journal ends.
 
-use std::sync::PoisonError;
+use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::{MutexGuard, PoisonError};
 
 use ringway_device::QueueId;
 use ringway_switch::PortId;
@@ -66,14 +67,34 @@ pub(crate) struct Claim {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RingLine(usize);
 
+/// The lines by the queue that each belongs to, read once: only this process changes them.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    of_queue: BTreeMap<u64, usize>,
+    free: Vec<usize>,
+}
+
 impl Journal {
+    /// Reads where each queue's line is.
+    pub(super) fn find_lines(&self) {
+        let mut places = self.places();
+        // The first free line is taken first.
+        for line in (0..self.sizes.rings).rev() {
+            match self.ring_line(line).load_u64(QUEUE_AT) {
+                0 => places.free.push(line),
+                queue => _ = places.of_queue.insert(queue, line),
+            }
+        }
+    }
+
     /// The line of a ring that is to start; `None`: all are taken. Unless its past is to be
     /// believed, nothing is in it until [`note_ring`](Self::note_ring).
     pub(crate) fn claim_ring(&self, name: &RingName, setup: &QueueSetup) -> Option<Claim> {
-        let _one_at_a_time = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = queue_word(name);
-        let own = self.find_ring(queue);
-        let line = own.or_else(|| self.find_ring(0))?;
+        let mut places = self.places();
+        let own = places.of_queue.get(&queue).copied();
+        let line = own.or_else(|| places.free.pop())?;
+        places.of_queue.insert(queue, line);
         let words = self.ring_line(line);
         let past = own.map_or(Past::None, |line| self.past_of(line, name, setup));
         if past != Past::Left {
@@ -87,12 +108,13 @@ impl Journal {
 
     /// Whether the data plane before has left a ring there.
     pub(crate) fn is_left(&self, name: &RingName, setup: &QueueSetup) -> bool {
-        let line = self.find_ring(queue_word(name));
+        let line = self.places().of_queue.get(&queue_word(name)).copied();
         line.is_some_and(|line| self.past_of(line, name, setup) == Past::Left)
     }
 
-    fn find_ring(&self, queue: u64) -> Option<usize> {
-        (0..self.sizes.rings).find(|&at| self.ring_line(at).load_u64(QUEUE_AT) == queue)
+    /// Also keeps others from claiming one.
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn past_of(&self, line: usize, name: &RingName, setup: &QueueSetup) -> Past {
@@ -153,11 +175,17 @@ impl Journal {
     /// plane before counts no more.
     pub fn settle(&self) {
         self.settle_counts();
-        for line in (0..self.sizes.rings).map(|at| self.ring_line(at)) {
-            if line.load_u64(GENERATION_AT) != self.generation {
-                line.store_u64(QUEUE_AT, 0);
+        let mut places = self.places();
+        let Places { of_queue, free } = &mut *places;
+        of_queue.retain(|_, &mut line| {
+            let words = self.ring_line(line);
+            let stays = words.load_u64(GENERATION_AT) == self.generation;
+            if !stays {
+                words.store_u64(QUEUE_AT, 0);
+                free.push(line);
             }
-        }
+            stays
+        });
     }
 }
 

@@ -36,6 +36,9 @@ pub struct QueueFds {
     pub call: Option<CallFd>,
     /// Device → front-end: the queue is broken.
     pub error: Option<CallFd>,
+    /// The guest is called as soon as the queue runs: the data plane before may have shown
+    /// something and not said so.
+    pub calls_at_start: bool,
 }
 
 /// One request to the worker.
@@ -382,6 +385,7 @@ impl QueueFds {
             kick: kick.map(KickFd::new).transpose()?,
             call: call.map(call_fd).transpose()?,
             error: error.map(call_fd).transpose()?,
+            calls_at_start: false,
         })
     }
 }

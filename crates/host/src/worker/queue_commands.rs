@@ -130,7 +130,9 @@ impl Worker {
         self.schedule.after_call(self.ports.at(id).follow_coalescing());
         self.refresh_tap_offloads();
         self.bridge.refresh_claim(id, &self.ports);
-        if is_left && let Some(guest) = self.ports.guest(id) {
+        if (is_left || fds.calls_at_start)
+            && let Some(guest) = self.ports.guest(id)
+        {
             // The data plane before may have shown something and not said so.
             self.schedule.after_call(guest.call(queue));
         }
