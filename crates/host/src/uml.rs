@@ -35,7 +35,7 @@ const LAST_NS: u64 = 100 * DELAY_NS;
 /// A call through which the guest may have slept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UmlCallRetry {
-    /// What the guest said about calls when it was called.
+    /// The guest's word about calls when it was called.
     event: Option<u32>,
     /// When that was.
     called_at: Nanos,
@@ -43,7 +43,7 @@ pub(crate) struct UmlCallRetry {
     again_at: Nanos,
 }
 
-/// What is to be done about a call in a round.
+/// The step to take about a call in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryStep {
     /// The guest has looked: nothing.
@@ -149,7 +149,8 @@ mod tests {
         assert_eq!(retry.round(Some(7), Nanos(50 + DELAY_NS)), RetryStep::Call);
     }
 
-    /// So many milliseconds after the call, of a worker that looks once in each, a little late.
+    /// The times are milliseconds after the call, of a worker that looks once in each, a little
+    /// late.
     #[test]
     fn a_guest_that_has_not_looked_is_called_less_and_less_often_and_given_up_at_last() {
         let mut retry = UmlCallRetry::new(Some(7), Nanos(0));

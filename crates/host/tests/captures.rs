@@ -1,5 +1,5 @@
-//! What one real guest sent, what another one received, and what the kernel makes of the former:
-//! the latter two are the same, byte for byte.
+//! The packets that one real guest sent, those that another one received, and those that the kernel
+//! makes of the former: the latter two are the same, byte for byte.
 //!
 //! How: both captures are files (`sent.pcap`, `received.pcap`) in the directory that
 //! `RINGWAY_CAPTURES` names. The first has packets as a guest hands them to its device: without
@@ -58,7 +58,7 @@ fn payload_len(packet: &[u8]) -> usize {
     14 + total - layout(packet).1
 }
 
-/// What the guest said about its packet to the device.
+/// The header with which the guest handed its packet to the device.
 fn header(packet: &[u8], segment_len: usize) -> NetHeader {
     let (tcp, payload) = layout(packet);
     let small = |len: usize| u16::try_from(len).expect("small");

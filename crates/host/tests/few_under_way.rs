@@ -12,7 +12,7 @@ use ringway_virtq::Arm;
 const QUEUE_SIZE: u16 = 256;
 const PACKETS: u64 = 10_000;
 
-/// What a packet costs the guest.
+/// The time that a packet costs the guest.
 const PREPARE_NS: u64 = 5_000;
 
 /// The guest's long packets, and what is on its way to it.
@@ -97,7 +97,7 @@ impl Sender {
         self.acknowledgements.extend((0..moved).map(|_| at));
     }
 
-    /// So many buffers go back, or none: a timer has ended.
+    /// The worker gives so many buffers back, or none: a timer has ended.
     fn give_back(&mut self, moved: u32) {
         if moved > 0 {
             self.returns_since.get_or_insert(self.now);
@@ -110,7 +110,7 @@ impl Sender {
         assert!(waited_ns < 20 * WAKE_NS, "{waited_ns} ns: {:?}", self.pace);
     }
 
-    /// So many acknowledgements go to the guest, or none: a timer has ended.
+    /// The guest gets so many acknowledgements, or none: a timer has ended.
     fn acknowledge(&mut self, packets: u32) {
         let requests = self.pace.wants_requests().then_some(false);
         if self.held == 0 {

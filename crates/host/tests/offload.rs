@@ -27,7 +27,7 @@ fn ours(packet: &Unsegmented, accepts_csum: bool) -> Vec<(NetHeader, Vec<u8>)> {
     all
 }
 
-/// What comes out of the tap when the kernel has to send `packet` through it.
+/// The packets that come out of the tap when the kernel has to send `packet` through it.
 fn kernels(tap: &mut Tap, packet: &Unsegmented) -> Vec<(NetHeader, Vec<u8>)> {
     let (header, bytes) = packet.build();
     kernel::completed(tap, &header, &bytes)
@@ -38,7 +38,7 @@ fn compare(tap: &mut Tap, packet: &Unsegmented, accepts_csum: bool) {
     let what = Unsegmented { payload: Vec::new(), ..packet.clone() };
     assert_eq!(ours.len(), kernels.len(), "segments of {} bytes, {what:?}", packet.payload.len());
     for (number, (ours, kernels)) in ours.iter().zip(&kernels).enumerate() {
-        // What is compared of the header is what a receiver may look at.
+        // The comparison covers the parts of the header that a receiver may look at.
         let relevant = |header: &NetHeader| {
             let is_partial = header.flags & NEEDS_CSUM != 0;
             let csum = is_partial.then_some((header.csum_start, header.csum_offset));

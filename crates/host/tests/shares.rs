@@ -1,4 +1,5 @@
-//! What greedy guests leave to others. In a process of its own: tests of others need regions, too.
+//! The room that greedy guests leave to others. In a process of its own: tests of others need
+//! regions, too.
 
 mod common;
 
@@ -17,7 +18,7 @@ fn files_that_claim_to_be_endless_leave_addresses_to_others() {
     let in_two = [0, 8 * TIB].map(|at| request(&file, at, 8 * TIB, 0)).into();
     let in_two = GuestMemory::map(in_two).expect("just short enough");
     assert!(matches!(in_two.with(request(&file, 64 * TIB, PAGE, 0)), Err(MemoryError::TooLong(_))));
-    // What is greedy leaves enough to others.
+    // A greedy guest leaves enough to others.
     let second = map(7).expect("less than is left");
     let refusal = map(7).expect_err("more than it leaves");
     assert!(matches!(refusal, MemoryError::NoAddresses { .. }), "{refusal}");

@@ -31,7 +31,7 @@ fn dropped(drops: [u64; DropReason::ALL.len()]) -> Vec<(DropReason, u64)> {
     counted.filter(|&(_, count)| count > 0).collect()
 }
 
-/// What TCP hands to a device that segments.
+/// The header of a packet that TCP hands to a device that segments.
 fn gso_header() -> NetHeader {
     NetHeader {
         flags: NEEDS_CSUM,
@@ -158,7 +158,7 @@ fn packets_to_the_host_arrive_in_order_and_whole() {
         // The last one has more pieces than one system call takes.
         for lens in [&[][..], &[14, 3, 1], &[1; 1021], &[1; 1022], &[1; 1023]] {
             let sent = frame(1500, lens.len() as u8);
-            // What a guest leaves in `num_buffers` must not matter.
+            // The value that a guest leaves in `num_buffers` must not matter.
             let header = NetHeader { num_buffers: 77, ..NetHeader::default() };
             assert_eq!(put(&mut tap, header, &pieces(shared(&sent), lens)), Put::Done);
             assert_eq!(wire.receive(), sent, "{} pieces", lens.len() + 1);

@@ -1,5 +1,6 @@
-//! What a second worker costs the first: nothing. The same traffic on two queue pairs through one
-//! worker, and through two with a pair each, counted instruction by instruction and store by store.
+//! The cost of a second worker for the first: nothing. The same traffic on two queue pairs through
+//! one worker, and through two with a pair each, counted instruction by instruction and store by
+//! store.
 //!
 //! How: this program runs itself under valgrind. `callgrind` counts the instructions of each
 //! thread; a run with more packets less a run with fewer gives those of a packet. `lackey` tells
@@ -25,8 +26,8 @@ const ROUNDS_VARIABLE: &str = "RINGWAY_COUNTED_ROUNDS";
 const BEGIN: &str = "the count begins";
 const END: &str = "the count ends";
 
-/// So often all buffers of each pair go from one guest to the other, to count stores, and in the
-/// shorter and the longer run that are compared.
+/// The number of times that all buffers of each pair go from one guest to the other, to count
+/// stores, and in the shorter and the longer run that are compared.
 const ROUNDS: u64 = 2;
 const ROUNDS_COMPARED: [u64; 2] = [2, 10];
 
@@ -88,7 +89,7 @@ fn every_pair_has_a_worker_that_carries_its_packets() {
     }
 }
 
-/// What is counted, when it is started by the tests below.
+/// The run that is counted, when it is started by the tests below.
 #[test]
 fn counted() {
     let number = |name| std::env::var(name).ok().and_then(|count| count.parse::<u16>().ok());

@@ -29,7 +29,7 @@ pub use reader::{CaptureReader, Impossible};
 pub use record::{CaptureDirection, CaptureOutput, CaptureRecord, DroppedBy};
 pub(crate) use writer::CaptureWriter;
 
-/// What a file of captures begins with.
+/// The number that a file of captures begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"ringwayC");
 /// How many rings there are, in the head.
 const RINGS_AT: usize = 8;

@@ -63,13 +63,13 @@ impl Capture {
 #[derive(Debug, Default)]
 pub(crate) struct Observers {
     captures: Vec<Capture>,
-    /// Of which port, and where copies go.
+    /// The ports that are mirrored, and where copies go.
     mirrors: Vec<(PortId, PortId)>,
     /// Of the packet in hand.
     outcome: Outcome,
 }
 
-/// What became of a packet that was taken from a port.
+/// The outcome of a packet that was taken from a port.
 #[derive(Debug, Clone, Copy, Default)]
 struct Outcome {
     /// Ports that it was for, and those of them that have it.
@@ -144,7 +144,7 @@ impl Observers {
         self.note(to, CaptureDirection::ToGuest, packet, (dropped, Outcome::default()));
     }
 
-    /// What a port sent was no packet: none of its bytes are there.
+    /// A port sent something that was no packet: none of its bytes are there.
     pub(crate) fn refused(&mut self, from: Side, reason: DropReason) {
         let packet = Packet { header: &NetHeader::ZERO, payload: &[], len: 0 };
         let dropped = Some(DroppedBy::Port(reason));

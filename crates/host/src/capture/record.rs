@@ -24,7 +24,7 @@ const SEVERAL: u16 = 1 << 15;
 /// In place of a reason.
 const NOT_DROPPED: u8 = 0xff;
 
-/// Which way a packet goes.
+/// The direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureDirection {
     /// Out of the guest, or out of a tap, into the switch.
@@ -71,12 +71,12 @@ impl CaptureOutput {
     }
 }
 
-/// What is known of a packet beside its bytes.
+/// The properties of a packet beside its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CaptureRecord {
-    /// Which way it went.
+    /// The direction in which it went.
     pub direction: CaptureDirection,
-    /// Which of the ports that are captured, from 0.
+    /// The number of the port among those that are captured, from 0.
     pub port: u16,
     /// The number of the queue pair, from 0.
     pub pair: u16,
@@ -84,7 +84,7 @@ pub struct CaptureRecord {
     pub output: CaptureOutput,
     /// When, in nanoseconds of the monotonic clock.
     pub time_ns: u64,
-    /// What the sender left undone.
+    /// The work that the sender left undone.
     pub header: NetHeader,
     /// It went no further, and why.
     pub dropped: Option<DroppedBy>,

@@ -20,7 +20,7 @@ pub(crate) struct CaptureWriter {
     written: u64,
     /// Packets that found no room.
     lost: u64,
-    /// What the ring lies in.
+    /// The file that the ring lies in.
     _file: Arc<CaptureFile>,
 }
 

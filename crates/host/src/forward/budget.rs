@@ -12,7 +12,7 @@ pub(crate) const UNIT_LEN: u32 = 8192;
 /// Elements of a packet that cost a unit: as many as take about the time of so many bytes.
 const UNIT_ELEMENTS: usize = 64;
 
-/// What one packet takes of the budget.
+/// The units that one packet takes of the budget.
 #[inline]
 pub(crate) fn units(packet: &Packet<'_>) -> u32 {
     1 + packet.len / UNIT_LEN + units_of_pieces(packet)

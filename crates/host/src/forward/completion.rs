@@ -20,7 +20,7 @@ pub(crate) struct Completion {
     bytes: Box<[u8]>,
 }
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Completed {
     /// As if the receiver had said so about the packet itself; never `Unfinished`.
@@ -61,8 +61,8 @@ impl Completion {
         }
     }
 
-    /// What becomes of a packet of which the receiver has said that; of one that has to be
-    /// completed, the segments from number `position` on go there.
+    /// Goes on with a packet of which the receiver has said that; of one that has to be completed,
+    /// the segments from number `position` on go there.
     pub(crate) fn after(
         &mut self,
         put: Put,

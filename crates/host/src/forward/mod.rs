@@ -193,7 +193,7 @@ impl Delivery<'_> {
             }
             Put::NoRoom if pair.room.is_stuck || !may_hold => pair.count_drop(DropReason::NoRoom),
             Put::NoRoom => {
-                // What fills the ring must be seen by the guest before it can make room.
+                // The guest must see the packets that fill the ring before it can make room.
                 self.call_again |= pair.flush_to(Flush::short()).call_again;
                 self.position = completed.position;
                 return Err(VisitEnd::Hold(RoomAt::Slot(pair.slot)));
@@ -235,7 +235,7 @@ enum Way {
     Routed(Option<Route>),
 }
 
-/// What is left to do about a packet that is not simply taken.
+/// The work that is left on a packet that is not simply taken.
 #[derive(Debug, Clone, Copy)]
 enum Open {
     /// The slot has answered something else than that it is done.
@@ -299,7 +299,7 @@ impl Fabric<'_> {
             source.set_segments_done(self.delivery.position);
             return Some(visit);
         }
-        // What goes nowhere costs a unit too.
+        // A packet that goes nowhere costs a unit too.
         self.delivery.work = self.delivery.work.max(work_before + 1) + in_pieces;
         if let Some(before) = refused {
             self.note_taken(&packet, &before);

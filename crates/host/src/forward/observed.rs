@@ -46,7 +46,7 @@ impl Delivery<'_> {
         let (pair, owner) = port.owner_for(self.pair, packet);
         let slot = match owner {
             PairOwner::Here(slot) => slot,
-            // What cannot be handed over is counted at the first slot.
+            // A packet that cannot be handed over is counted at the first slot.
             PairOwner::There(_) => to,
         };
         let before = drops_of(receivers, slot);
@@ -87,7 +87,7 @@ impl Delivery<'_> {
 }
 
 impl Fabric<'_> {
-    /// What was refused so far, if that matters.
+    /// The drops of refused packets so far, if they matter.
     pub(crate) fn refused_before(&self) -> Option<Drops> {
         self.delivery.observers.is_some().then_some(*self.refused)
     }
@@ -102,7 +102,7 @@ impl Fabric<'_> {
         self.delivery.mirror(&mut self.receivers, self.from, packet);
     }
 
-    /// What came between two looks at a source and was no packet.
+    /// Notes everything that came between two looks at a source and was no packet.
     fn note_dropped(&mut self, before: &Drops, now: &Drops) {
         let from = (self.from, self.delivery.pair.pair);
         let Some(observers) = &mut self.delivery.observers else { return };

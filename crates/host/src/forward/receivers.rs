@@ -1,4 +1,4 @@
-//! What a visited queue pair can send packets to.
+//! The receivers that a visited queue pair can send packets to.
 
 use ringway_switch::PortId;
 

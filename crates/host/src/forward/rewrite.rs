@@ -122,7 +122,7 @@ mod tests {
         let packet = Packet { header: &header, payload: &pieces, len: 300 };
         let mut head = [0; PEEK_LEN];
         packet.copy_out(&mut head);
-        // What the sender does now must not matter.
+        // The sender's changes from here on must not matter.
         memory.bytes().write(0, &[0xee; PEEK_LEN]);
         let mut rewriter = Rewriter::new();
         rewriter.lay_out(&packet, &head, change)?;

@@ -11,7 +11,7 @@ use crate::forward::budget::{BUDGET_UNITS, units};
 use crate::port::queue_pair::{End, PayloadLifetime, QueuePair};
 use crate::tap::Tap;
 
-/// Which packets behind the first one go the same way.
+/// The packets behind the first one that go the same way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RouteScope {
     /// Something in each packet decides.

@@ -1,4 +1,4 @@
-//! What workers have counted, for the data plane that comes after this one.
+//! The counts of workers, for the data plane that comes after this one.
 //!
 //! How: a key for each slot of each worker says whose a line of counts is. A worker stores into its
 //! own lines once a second, and when it is asked for its counters: so what was told never goes
@@ -49,7 +49,7 @@ impl CountsOf {
     }
 }
 
-/// What one worker has counted at one queue pair of a port.
+/// The counts of one worker at one queue pair of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
     /// Into the end and out of it; not how many packets were long.
@@ -65,7 +65,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// What both have counted.
+    /// The sum of both.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         let (mine, theirs) = (self.words(), other.words());
         Self::of_words(&std::array::from_fn(|at| mine[at].wrapping_add(theirs[at])))
@@ -123,7 +123,7 @@ impl Journal {
         Some((CountsLine(line), past))
     }
 
-    /// What was counted there.
+    /// Notes the counts in that line.
     pub(crate) fn note_counts(&self, CountsLine(line): CountsLine, counts: &Counts) {
         let words = self.counts_line(line);
         for (at, word) in counts.words().into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What the switch has learned, for the data plane that comes after this one: addresses, and what
-//! it knows of multicast groups.
+//! The knowledge that the switch has learned, for the data plane that comes after this one:
+//! addresses, and multicast groups.
 //!
 //! Limits: what was learned since the last list is lost with the process.
 
@@ -26,7 +26,7 @@ pub struct NotedAddress {
     pub address: MacAddress,
     /// In which VLAN; 0: in none.
     pub vlan: u16,
-    /// Behind which port.
+    /// The port that it is behind.
     pub port: PortId,
     /// When, by the monotonic clock, in milliseconds.
     pub seen_ms: u64,
@@ -55,7 +55,7 @@ impl Journal {
         self.addresses_list().note(addresses.iter().flat_map(NotedAddress::words));
     }
 
-    /// What was noted last; nothing if that cannot be.
+    /// The addresses that were noted last; none if the note cannot be right.
     pub fn addresses(&self) -> Vec<NotedAddress> {
         let words = self.addresses_list().noted();
         words.as_chunks().0.iter().map(|words| NotedAddress::of_words(*words)).collect()
@@ -66,7 +66,7 @@ impl Journal {
         self.groups_list().note(groups.iter().map(|note| note.word()));
     }
 
-    /// What was noted of groups last; nothing if that cannot be.
+    /// The multicast groups that were noted last; none if the note cannot be right.
     pub fn groups(&self) -> Vec<GroupNote> {
         self.groups_list().noted().into_iter().map(GroupNote::from_word).collect()
     }

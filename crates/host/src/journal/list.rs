@@ -45,7 +45,7 @@ impl List {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// What was noted last; nothing if that cannot be.
+    /// The words that were noted last; none if their count cannot be right.
     pub(super) fn noted(self) -> Vec<u64> {
         let word = self.memory.load_u64(0);
         let place = self.places()[usize::from(word & SECOND != 0)];

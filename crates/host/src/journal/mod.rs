@@ -37,7 +37,7 @@ use crate::journal::ring_lines::Places;
 use crate::memory::Span;
 use crate::memory::ring_words::{RING_LEN, RingWords};
 
-/// What it begins with.
+/// The number that it begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"ringwayJ");
 /// The version of the layout that docs/supervisor.md describes.
 pub const JOURNAL_LAYOUT: u16 = 4;
@@ -146,7 +146,7 @@ impl Sizes {
         all.filter(|(from, to)| from != to)
     }
 
-    /// What a file of these sizes begins with.
+    /// The beginning of a file of these sizes.
     fn head(self) -> [u8; GENERATION_AT] {
         let mut head = [0; GENERATION_AT];
         head[..LAYOUT_AT].copy_from_slice(&MAGIC.to_le_bytes());
@@ -161,7 +161,7 @@ impl Sizes {
         head
     }
 
-    /// What the head of a file says, if that is what the file is.
+    /// The sizes that the head of a file says, if it is the head of a journal.
     fn of(file: impl AsFd) -> Result<Self, Unfit> {
         let mut head = [0; LINE];
         if rustix::io::pread(&file, &mut head, 0)? < LINE {

@@ -27,7 +27,7 @@ const GENERATION_AT: usize = 32;
 const CONTROL_AT: usize = 40;
 const WHICH: u64 = 1 << 63;
 
-/// Which ring, as it has to be the same for its record to be believed.
+/// The name of a ring, which has to be the same for its record to be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RingName {
     pub(crate) port: PortId,
@@ -37,7 +37,7 @@ pub(crate) struct RingName {
     pub(crate) format: Format,
 }
 
-/// What there is about a ring.
+/// The record that there is of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Past {
     /// Nothing.
@@ -145,8 +145,8 @@ impl Journal {
         words.store_u64(GENERATION_AT, self.generation);
     }
 
-    /// What the guest has set through the controlq that has this line, as commands. They are in
-    /// place before they take the place of what was there.
+    /// Notes the settings of the guest through the controlq that has this line, as commands. They
+    /// are in place before they take the place of what was there.
     pub(crate) fn note_control(&self, RingLine(line): RingLine, commands: &[u8]) {
         let words = self.ring_line(line);
         let other = !words.load_u64(CONTROL_AT) & WHICH;
@@ -161,7 +161,7 @@ impl Journal {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// What was noted there; nothing if that cannot be.
+    /// The commands that were noted there; none if the note cannot be right.
     pub(crate) fn control(&self, RingLine(line): RingLine) -> Vec<u8> {
         let word = self.ring_line(line).load_u64(CONTROL_AT);
         let len = usize::try_from(word & !WHICH).unwrap_or(usize::MAX);

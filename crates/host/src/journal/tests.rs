@@ -322,7 +322,7 @@ fn a_renewed_journal_has_what_may_be_believed_and_is_another_file() {
     assert!(blocks(&renewed) <= blocks(&file), "no more is copied than is used");
 }
 
-/// What is left out first is what is between workers, and half of that would be worse than nothing.
+/// The rings between workers are left out first, and half of one would be worse than nothing.
 #[test]
 fn where_not_all_can_be_copied_rings_of_guests_come_first() {
     let file = Journal::create(2, 64).unwrap();

@@ -1,4 +1,5 @@
-//! What a supervisor sees of the workers: who is dead, who stands still, whom they served.
+//! The state of the workers as a supervisor sees it: who is dead, who stands still, whom they
+//! served.
 //!
 //! How: it maps the lines of the workers only. A data plane can write anything there: the worst
 //! that it gets by that is to be ended and started again. Limits: `wait` blocks its thread.
@@ -20,7 +21,7 @@ use crate::journal::{LINE, Mapped, Sizes, Unfit};
 /// Looks at one death, however often the word changes meanwhile.
 const ROUNDS_MAX: u32 = 1000;
 
-/// Who holds a worker's line.
+/// The holder of a worker's line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// No worker has taken it yet, or the last one has ended in peace.
@@ -87,7 +88,7 @@ impl JournalWatch {
         }
     }
 
-    /// Who holds the line of a worker.
+    /// The holder of the line of a worker.
     pub fn owner(&self, worker: u16) -> Owner {
         let word = self.part(worker, OWNER_AT, 4);
         word.map_or(Owner::Free, |word| owner_of(futex_at(word).load(Ordering::Acquire)))

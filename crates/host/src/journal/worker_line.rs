@@ -32,12 +32,12 @@ const DELIVERS: u64 = 1 << 62;
 const VISITED_SHIFT: u32 = 16;
 const INTO_SHIFT: u32 = 32;
 
-/// Whom a worker serves.
+/// The port and the queue pair that a worker serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Busy {
-    /// Which port.
+    /// The port.
     pub port: PortId,
-    /// Which of its queue pairs.
+    /// The number of its queue pair.
     pub pair: u16,
     /// The port that its packets are delivered into, if that has begun.
     pub into: Option<PortId>,
@@ -183,14 +183,14 @@ impl WorkerLine {
         Some(past)
     }
 
-    /// What this worker, and those of its number before it, have spent.
+    /// Notes the effort that this worker, and those of its number before it, have spent.
     pub(crate) fn note_spent(&self, spent: &Spent) {
         for (at, word) in spent.words().into_iter().enumerate() {
             self.line.store_u64(SPENT_AT + 8 * at, word);
         }
     }
 
-    /// What was noted last.
+    /// The effort that was noted last.
     pub(crate) fn spent(&self) -> Spent {
         Spent::of_words(std::array::from_fn(|at| self.line.load_u64(SPENT_AT + 8 * at)))
     }

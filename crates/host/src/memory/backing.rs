@@ -1,4 +1,4 @@
-//! What is behind a file descriptor that a front-end sent as memory, without asking the file
+//! The kind of file behind a descriptor that a front-end sent as memory, without asking the file
 //! system.
 //!
 //! A file may be of a file system that a program serves (FUSE), the front-end's own perhaps. A
@@ -28,7 +28,7 @@ const MOUNTINFO: &str = "/proc/self/mountinfo";
 /// `f_type` of hugetlbfs (`linux/magic.h`).
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
-/// What a mapping needs to know of its file, in bytes.
+/// The properties of a file that a mapping needs to know, in bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Backing {
     pub(crate) file_len: u64,
@@ -61,7 +61,8 @@ pub(crate) fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Backing>> {
     Ok(Some(Backing { file_len, page_size, is_on_disk: !is_in_memory }))
 }
 
-/// What the kernel knows of the file; `None` where a filter of system calls forbids it.
+/// The properties of the file that the kernel knows; `None` where a filter of system calls forbids
+/// it.
 fn known(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<Statx>> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let what = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::MNT_ID;
@@ -94,7 +95,7 @@ pub fn remember_mounts() {
     }
 }
 
-/// What is mounted now.
+/// The list of all that is mounted now.
 fn mounts() -> io::Result<String> {
     let Some(file) = MOUNTS.get() else { return std::fs::read_to_string(MOUNTINFO) };
     let (mut text, mut room) = (Vec::new(), [0; 4096]);

@@ -77,9 +77,9 @@ pub enum MemoryError {
     ShortFile {
         /// Where.
         guest_address: u64,
-        /// What the file has, in bytes.
+        /// The length of the file, in bytes.
         file_len: u64,
-        /// What it would have to have, in bytes.
+        /// The length that it would have to have, in bytes.
         needed_len: u64,
     },
     /// Two regions share guest-physical addresses.
@@ -118,7 +118,7 @@ pub enum MemoryError {
         guest_address: u64,
         /// Its length in bytes.
         size: u64,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -256,7 +256,7 @@ pub(crate) struct Span {
     pub(crate) len: usize,
 }
 
-/// What to map, in bytes.
+/// The part of a file to map, in bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Extent {
     offset: u64,

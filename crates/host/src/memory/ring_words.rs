@@ -1,4 +1,4 @@
-//! What is where in the memory of a ring between two workers.
+//! The layout of the memory of a ring between two workers.
 //!
 //! How: three counts on lines of their own, a row of entries, and the bytes of packets. A packet is
 //! in the ring for the next data plane as soon as it is staged; it is out when its entry is marked,
@@ -57,7 +57,7 @@ pub(crate) struct Entry {
     pub(crate) port: u16,
     /// Its queue pair.
     pub(crate) pair: u16,
-    /// Which of the ports that have had that number.
+    /// The port's generation, among the ports that have had that number.
     pub(crate) generation: u8,
     pub(crate) header: NetHeader,
     /// Its bytes, and where they begin.
@@ -83,7 +83,7 @@ impl SegmentsDone {
     }
 }
 
-/// What is where in the memory of a ring.
+/// The memory of a ring, in that layout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RingWords {
     memory: SharedSlice,
@@ -93,7 +93,7 @@ pub(crate) struct RingWords {
 #[derive(Debug, Clone)]
 pub(crate) struct Filled {
     bytes: usize,
-    /// What it was behind each packet.
+    /// The value of `bytes` behind each packet.
     ends: Box<[usize]>,
 }
 
@@ -117,7 +117,7 @@ impl RingWords {
         self.memory.store_u64(at, count as u64);
     }
 
-    /// So many packets are in the ring, for the data plane that comes after this one.
+    /// Sets the number of packets in the ring, for the data plane that comes after this one.
     pub(crate) fn set_staged(&self, count: usize) {
         // PAIRS WITH: the end of this process
         compiler_fence(Release);
@@ -187,8 +187,8 @@ impl RingWords {
         self.memory.store_u64(at, place | u64::from(DONE) << 48);
     }
 
-    /// What a worker that has ended left becomes what was published; nothing, if it cannot be.
-    /// Before either side uses the ring.
+    /// The packets that a worker that has ended left become published ones; none do, if they cannot
+    /// be right. Before either side uses the ring.
     pub(crate) fn recover(&self) {
         let [released, published, staged] =
             [RELEASED_AT, PUBLISHED_AT, STAGED_AT].map(|at| self.count(at));
@@ -218,7 +218,8 @@ impl RingWords {
 }
 
 impl Filled {
-    /// What is filled by the packets from one to another; `None`: they cannot all be there.
+    /// The place that is filled by the packets from one to another; `None`: they cannot all be
+    /// there.
     pub(crate) fn of(memory: &RingWords, released: usize, staged: usize) -> Option<Self> {
         let mut filled = Self { bytes: 0, ends: vec![0; PACKETS_MAX].into() };
         if released == staged {

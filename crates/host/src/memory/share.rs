@@ -23,12 +23,12 @@ const LEN_MAX: u64 = 1 << 46;
 /// Of the regions, and of the addresses in bytes, so many are kept for each port.
 const RESERVE: Amount = Amount { regions: REGIONS_MAX as u64 / HALVES, len: LEN_MAX / HALVES };
 
-/// What is not reserved.
+/// The half that is not reserved.
 const COMMON: Amount = Amount { regions: REGIONS_MAX as u64 / 2, len: LEN_MAX / 2 };
 
 const HALVES: u64 = 2 * PORTS_MAX as u64;
 
-/// What all accounts together have taken of [`COMMON`].
+/// The amount that all accounts together have taken of [`COMMON`].
 static TAKEN: Mutex<Amount> = Mutex::new(Amount { regions: 0, len: 0 });
 
 /// Regions and addresses.
@@ -39,7 +39,7 @@ struct Amount {
     len: u64,
 }
 
-/// What one guest has taken, for as long as a front-end is connected.
+/// The amount that one guest has taken, for as long as a front-end is connected.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Account(Arc<Mutex<Amount>>);
 
@@ -50,7 +50,7 @@ pub(crate) struct Share {
     len: u64,
 }
 
-/// What there is not enough of.
+/// The resource that there is not enough of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shortage {
     Regions,
@@ -66,7 +66,7 @@ impl Amount {
         Self { regions: self.regions - 1, len: self.len - len }
     }
 
-    /// What is beyond the reserve.
+    /// The part that is beyond the reserve.
     fn common(self) -> Self {
         Self {
             regions: self.regions.saturating_sub(RESERVE.regions),
@@ -75,7 +75,7 @@ impl Amount {
     }
 }
 
-/// What all have taken if one account goes from `before` to `after`.
+/// The amount that all have taken if one account goes from `before` to `after`.
 fn moved(taken: Amount, before: Amount, after: Amount) -> Amount {
     let (before, after) = (before.common(), after.common());
     Amount {
@@ -85,7 +85,7 @@ fn moved(taken: Amount, before: Amount, after: Amount) -> Amount {
 }
 
 /// # Errors
-/// What one account would take more of than it would leave.
+/// The resource of which one account would take more than it would leave.
 fn judge(taken: Amount, own: Amount) -> Result<(), Shortage> {
     let own = own.common();
     let fits = |own: u64, taken: u64, all: u64| {

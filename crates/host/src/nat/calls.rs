@@ -46,7 +46,7 @@ impl Skipped {
         Self(vec![0; if has_offsets { 0 } else { SKIPPED_LEN_MAX as usize }])
     }
 
-    /// So many of them; `None`: more than there can be.
+    /// The first `len` of them; `None`: more than there can be.
     pub(crate) fn first(&mut self, len: u32) -> Option<&mut [u8]> {
         self.0.get_mut(..len as usize)
     }
@@ -57,7 +57,7 @@ impl Skipped {
 pub(crate) struct Vectors {
     pieces: Vec<libc::iovec>,
     skipped: Skipped,
-    /// What of a datagram did not fit into the pieces, and how much that was.
+    /// The rest of a datagram that did not fit into the pieces, and how much that was.
     overflow: Vec<u8>,
     overflow_len: usize,
     /// Where the datagram came from that was received last.
@@ -240,7 +240,7 @@ pub(crate) struct Way<'a> {
 /// Level, kind and value.
 pub(crate) type ControlData<'a> = (libc::c_int, libc::c_int, &'a [u8]);
 
-/// What goes with a message beside its bytes (cmsg(3)).
+/// The control data that goes with a message beside its bytes (cmsg(3)).
 #[derive(Debug, Default)]
 struct Control {
     bytes: [u64; CONTROL_WORDS],
@@ -268,7 +268,7 @@ impl Control {
         self.len = end;
     }
 
-    /// What the kernel has said of several datagrams in one message: how long each is; else 0.
+    /// The length of each datagram, if the kernel has put several into one message; else 0.
     fn segment_len(&self) -> u16 {
         // It is the first one: sockets of flows are told of nothing else.
         let header: *const libc::cmsghdr = self.bytes.as_ptr().cast();

@@ -1,5 +1,5 @@
-//! Who sends datagrams to a socket that listens for a guest, and the way back to it: from the
-//! address that the client used (ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_PKTINFO`).
+//! The clients that send datagrams to a socket that listens for a guest, and the way back to each:
+//! from the address that the client used (ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_PKTINFO`).
 
 use std::io;
 use std::mem;
@@ -138,7 +138,7 @@ pub fn tell_of_datagrams(fd: impl AsFd, is_ipv4: bool) -> io::Result<()> {
     options.into_iter().try_for_each(|option| set_option(fd.as_fd(), option, 1))
 }
 
-/// Who has sent the datagram that comes next to a socket bound to `bound`; it stays.
+/// The client that has sent the datagram that comes next to a socket bound to `bound`; it stays.
 /// `None`: there is none.
 pub(crate) fn next(fd: BorrowedFd<'_>, bound: SocketAddr) -> Option<Client> {
     let mut name = [0u32; NAME_LEN / 4];
@@ -155,7 +155,7 @@ pub(crate) fn next(fd: BorrowedFd<'_>, bound: SocketAddr) -> Option<Client> {
         // SAFETY: the kernel writes at most as many bytes as the two areas have, which are ours.
         unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) }
     };
-    // What the kernel heard of a datagram to some client comes first, once.
+    // The error that the kernel has noted of a datagram to some client comes first, once.
     let is_there = peek() >= 0
         || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock && peek() >= 0;
     if !is_there {

@@ -1,4 +1,4 @@
-//! What the kernel heard of datagrams that did not arrive (ip(7), `IP_RECVERR`).
+//! The reports that the kernel has received of datagrams that did not arrive (ip(7), `IP_RECVERR`).
 
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,7 +12,7 @@ use crate::os::system_calls::count_system_call;
 /// Room for the report: its header, itself, and the address of who made it.
 const CONTROL_WORDS: usize = 64;
 
-/// Who made a report.
+/// The origins of a report.
 const ORIGIN_LOCAL: u8 = 1;
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
@@ -20,7 +20,7 @@ const ORIGIN_ICMP6: u8 = 3;
 /// A datagram did not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// Who says so.
+    /// The router or host that says so.
     pub(crate) from: Option<IpAddr>,
     pub(crate) problem: Problem,
     /// Where it was to go.

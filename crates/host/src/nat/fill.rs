@@ -13,7 +13,7 @@ use crate::port::guest_end::GuestEnd;
 /// Most bytes of a frame: an Ethernet header and the longest IP packet.
 pub(crate) const FRAME_LEN_MAX: u32 = 14 + 65_535;
 
-/// What became of a frame.
+/// The outcome of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// This was read for it; so many bytes are in the guest's buffers.
@@ -28,7 +28,7 @@ pub(crate) enum Filled {
     Failed(Failure),
 }
 
-/// What a guest takes without help.
+/// The offloads and the frame length that a guest takes without help.
 pub(crate) fn accepts(guest: &GuestEnd) -> Accepts {
     let negotiated = guest.queues.negotiated();
     Accepts {
@@ -93,12 +93,12 @@ fn lens(emit: &Emit) -> (u32, u32) {
     const SEGMENT_LEN: u32 = 1460;
     let Some(source) = emit.source else { return (0, 0) };
     let most = source.len_max;
-    // What is left of a datagram would be lost.
+    // The rest of a datagram would be lost.
     let least = if source.peek_at.is_some() { SEGMENT_LEN } else { source.one_len_max };
     (most, most.min(least))
 }
 
-/// What is read from the flow's socket goes behind the head.
+/// Puts the bytes that are read from the flow's socket behind the head.
 pub(crate) fn read(
     emit: &mut Emit,
     pieces: &[SharedSlice],

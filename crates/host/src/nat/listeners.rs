@@ -27,7 +27,7 @@ const LOCAL_PORTS: std::ops::RangeInclusive<u16> = 1024..=65_535;
 /// A socket that listens for it.
 #[derive(Debug)]
 pub struct Listener {
-    /// What it leads to.
+    /// The forward that it leads to.
     pub forward: Forward,
     /// The socket, which does not wait.
     pub fd: OwnedFd,
@@ -102,7 +102,7 @@ impl Listeners {
         all.map(|(number, _)| number).collect::<Vec<_>>().into_iter()
     }
 
-    /// Who has sent the next datagram, and where it is to go.
+    /// The client that has sent the next datagram, and the forward that says where it is to go.
     pub(crate) fn next(&mut self, number: usize) -> Option<(Client, &Forward)> {
         let Listener { forward, fd } = self.list.get(number)?;
         let waiting = self.waiting.get_mut(number)?;

@@ -62,7 +62,8 @@ impl Vectors {
         Ok(len)
     }
 
-    /// What the kernel heard of earlier ones comes first; of other clients' it may be anything.
+    /// The first attempt may return an error that the kernel has noted of an earlier datagram;
+    /// where clients share the socket, it may be any error.
     fn send_behind_reports(
         &mut self,
         fd: BorrowedFd<'_>,

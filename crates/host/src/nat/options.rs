@@ -1,4 +1,4 @@
-//! What a router is told from outside.
+//! The options that a router is given from outside.
 
 use std::net::SocketAddr;
 

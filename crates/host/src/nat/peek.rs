@@ -36,7 +36,7 @@ pub(crate) fn discard_all(fd: BorrowedFd<'_>, len: usize) -> usize {
     taken
 }
 
-/// What else there is to know of a stream.
+/// The state of a stream beside its bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ahead {
     /// The other end has sent all that it will.

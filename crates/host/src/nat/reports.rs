@@ -1,5 +1,6 @@
-//! What the kernel heard of datagrams that did not arrive, as news of their flows. A socket that
-//! listens has those of all its clients, told apart by where each datagram was to go.
+//! The reports that the kernel has received of datagrams that did not arrive, as news of their
+//! flows. A socket that listens has those of all its clients, told apart by where each datagram was
+//! to go.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};

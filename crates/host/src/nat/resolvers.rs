@@ -1,4 +1,4 @@
-//! Which of the host's resolvers is asked.
+//! The choice of the resolver that is asked, among those of the host.
 //!
 //! Limits: of one socket [`MESSAGES_MAX`] questions are remembered that were not answered, of
 //! [`MESSAGE_LEN_MAX`] bytes each; others are asked again only when the guest does.

@@ -1,4 +1,4 @@
-//! What there is to know about a router at one moment.
+//! A router's counters, stations and flows at one moment.
 
 use std::net::IpAddr;
 
@@ -36,7 +36,7 @@ pub const FLOWS_SHOWN_MAX: usize = 256;
 /// A router's stations and flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatLook {
-    /// Who is behind its ports.
+    /// The stations behind its ports.
     pub stations: Vec<Station>,
     /// At most [`FLOWS_SHOWN_MAX`].
     pub flows: Vec<FlowLook>,

@@ -338,7 +338,7 @@ impl Socket {
     pub(crate) fn acknowledge(&mut self, len: u32) -> bool {
         let is_first = self.acknowledged == 0;
         self.acknowledged = self.acknowledged.saturating_add(len);
-        // What is stepped over has to be short where the kernel peeks at the front only.
+        // The part that is stepped over has to be short where the kernel peeks at the front only.
         if self.peek_at.is_none() {
             self.take_off();
         }
@@ -384,7 +384,7 @@ impl Socket {
     }
 
     pub(crate) fn close(mut self, how: Close) {
-        // What is left in the receive queue would make it a reset.
+        // Bytes that are left in the receive queue would make it a reset.
         self.take_off();
         if how == Close::Reset && self.protocol == Protocol::Tcp {
             let _ = set_socket_linger(&self.fd, Some(Duration::ZERO));

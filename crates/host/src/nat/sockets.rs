@@ -138,7 +138,8 @@ impl Sockets {
         is_there
     }
 
-    /// What waits for a client whose flow is over is looked at again; `true`: there is some.
+    /// Datagrams that wait for a client whose flow is over are looked at again; `true`: there are
+    /// some.
     pub(crate) fn forget_ended_clients(&mut self) -> bool {
         let list = &self.list;
         self.listeners.forget_flow(|flow| {
@@ -332,7 +333,7 @@ impl Sockets {
         news.push((flow, Event::Report { from: None, problem }));
     }
 
-    /// What the news of a socket mean.
+    /// Turns an event of a socket into the news that it means.
     pub(crate) fn on_event(&mut self, event: &PollEvent, now: Nanos, news: &mut News) {
         let flow = FlowId::from_u64(event.token);
         let Some((socket, _)) = self.of(flow) else { return };

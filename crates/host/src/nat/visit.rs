@@ -38,7 +38,7 @@ const REST_NS: u64 = 100_000_000;
 const SILENT_NS: u64 = 10_000_000;
 const SILENT_NS_MAX: u64 = 1_000_000_000;
 
-/// What is left of a guest's turn.
+/// The state of a guest's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It may have more.
@@ -151,7 +151,7 @@ impl NatPort {
         }
         let slot = direct_slot(fabric, guest);
         let takes = slot.and_then(|slot| Some(accepts_of(fabric.receivers.slot(slot)?)));
-        // What goes through memory of ours is completed for those that take less.
+        // A frame that goes through memory of ours is completed for guests that take less.
         let len_max = FRAME_LEN_MAX;
         let copied = Accepts { tso4: true, tso6: true, uso4: true, uso6: true, len_max };
         match self.nat.due(guest, takes.flatten().unwrap_or(copied)) {
@@ -333,7 +333,7 @@ impl NatPort {
 
 /// The slot of the guest's only queue pair, if its buffers can be filled directly.
 fn direct_slot(fabric: &mut Fabric<'_>, guest: Guest) -> Option<PortId> {
-    // What is captured has to be seen.
+    // Captures and mirrors have to see each packet.
     if fabric.delivery.observers.is_some() {
         return None;
     }
@@ -345,7 +345,8 @@ fn direct_slot(fabric: &mut Fabric<'_>, guest: Guest) -> Option<PortId> {
     }
 }
 
-/// What the guest in a slot takes without help; `None`: its frames are completed.
+/// The offloads and the frame length that the guest in a slot takes without help; `None`: its
+/// frames are completed.
 fn accepts_of(pair: &QueuePair) -> Option<Accepts> {
     let End::Guest(guest) = &pair.end else { return None };
     let is_ready = pair.carrier.takes() && guest.queues.is_running(Queue::ToGuest);
@@ -368,7 +369,7 @@ fn is_running(fabric: &mut Fabric<'_>, guest: Guest) -> bool {
 
 /// Asks a guest to say when it has buffers; `false`: it may have some already.
 fn ask_for_room(pair: &mut QueuePair, call_again: &mut bool) -> bool {
-    // What fills the ring must be seen by the guest before it can make room.
+    // The guest must see the packets that fill the ring before it can make room.
     *call_again |= pair.flush_to(Flush::short()).call_again;
     match &mut pair.end {
         End::Guest(guest) => !guest.queues.arm_kicks(Queue::ToGuest, Arm::Next),

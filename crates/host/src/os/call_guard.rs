@@ -42,7 +42,7 @@ const RESTS: u8 = 1;
 /// A signal will come.
 const TICKS: u8 = 2;
 
-/// What a thread and the handler that interrupts it tell each other.
+/// The state that a thread shares with the handler that interrupts it.
 struct Watch {
     timer: AtomicPtr<libc::c_void>,
     state: AtomicU8,

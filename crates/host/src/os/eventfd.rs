@@ -39,7 +39,7 @@ use crate::os::clock::now;
 use crate::os::empty_path::empty_path;
 use crate::os::system_calls::count_system_call;
 
-/// What is added to an eventfd, and what is sent through a socket.
+/// The number that is added to an eventfd, and that is sent through a socket.
 const ONE: [u8; 8] = 1u64.to_ne_bytes();
 
 /// Guest → device: there are available buffers.
@@ -67,7 +67,7 @@ impl AsFd for KickFd {
     }
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallResult {
     /// The guest will be notified.
@@ -83,7 +83,7 @@ pub enum CallResult {
 /// Of so many calls through an eventfd one is checked: whether the thread slept in it.
 const CHECK_EVERY: u32 = 32;
 
-/// So many calls may sleep, each for less than a tick of the guard: one that must read its own
+/// Most calls that may sleep, each for less than a tick of the guard: one that must read its own
 /// memory from a disk sleeps too, and so does one during which the whole process is stopped.
 const WAITS_MAX: u64 = 8;
 

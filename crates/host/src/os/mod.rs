@@ -1,4 +1,4 @@
-//! What the operating system offers, with nothing of ports or packets in it.
+//! The interfaces to the operating system, with nothing of ports or packets in them.
 
 pub(crate) mod call_guard;
 pub(crate) mod clock;

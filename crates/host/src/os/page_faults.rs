@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 /// A shorter sleep in a step is none that others notice, in nanoseconds.
 const STALL_MIN_NS: u64 = 200_000;
 
-/// What the kernel counts of this thread.
+/// The kernel's counts of this thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Page faults. Those of holes that are punched are not among the *major* ones.

@@ -1,4 +1,4 @@
-//! Which processor a thread runs on.
+//! The processor that a thread runs on.
 
 use std::io;
 

@@ -24,7 +24,7 @@ const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Whether there is `epoll_pwait2`, as far as is known.
 static HAS_FINE_WAIT: AtomicBool = AtomicBool::new(true);
 
-/// What to be woken for. Errors and hang-ups always wake.
+/// The event to be woken for. Errors and hang-ups always wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
     /// Something can be read.
@@ -38,7 +38,7 @@ pub enum Interest {
 /// One wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PollEvent {
-    /// What the fd was added with.
+    /// The token that the fd was added with.
     pub token: u64,
     /// Something can be read, the end of the stream included.
     pub readable: bool,

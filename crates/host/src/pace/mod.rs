@@ -23,12 +23,13 @@ use ringway_virtq::Arm;
 use crate::os::clock::now;
 use direction::Direction;
 
-/// What a moderator of a guest's queue does, for statistics.
+/// The state of a moderator of a guest's queue, for statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaceSnapshot {
-    /// Which queue.
+    /// The queue that it moderates.
     pub queue: QueueId,
-    /// Which direction of it: `calls` for packets, `returns` for used transmit buffers, `kicks`.
+    /// The direction of the queue: `calls` for packets, `returns` for used transmit buffers,
+    /// `kicks`.
     pub direction: &'static str,
     /// Packets so far that this is about.
     pub packets: u64,
@@ -114,8 +115,8 @@ impl Pace {
         }
     }
 
-    /// What the guest has set for its queue pair number `pair`; which queues must be told now of
-    /// what was held back.
+    /// Follows the limits that the guest has set for its queue pair number `pair`; which queues
+    /// must be told now of what was held back.
     pub(crate) fn follow_coalescing(
         &mut self,
         coalescing: &Coalescing,
@@ -223,7 +224,7 @@ impl Pace {
         }
     }
 
-    /// What the queues of the pair number `pair` are doing, of which this was counted.
+    /// The state of the moderators of the pair number `pair`, of which this was counted.
     pub(crate) fn snapshot(&self, pair: u16, to: &Counters, from: &Counters) -> [PaceSnapshot; 3] {
         let all = [
             (Queue::ToGuest, "calls", &self.calls, (to.packets, to.calls)),

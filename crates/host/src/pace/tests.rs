@@ -1,4 +1,4 @@
-//! What the three directions of a queue pair know of each other.
+//! The knowledge that the three directions of a queue pair have of each other.
 
 use super::*;
 use ringway_net::WAKE_NS;

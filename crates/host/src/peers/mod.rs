@@ -33,7 +33,7 @@ pub struct WorkerPeers {
     /// By the number of the worker; none to itself.
     outgoing: Vec<Option<Outgoing>>,
     incoming: Vec<Incoming>,
-    /// What comes in stays in the rings: receivers are not there yet.
+    /// Packets that come in stay in the rings: receivers are not there yet.
     holds_arrivals: bool,
 }
 
@@ -148,7 +148,7 @@ impl WorkerPeers {
         }
     }
 
-    /// What is handed over next comes from that port.
+    /// The packets that are handed over next come from that port.
     pub(crate) fn note_sender(&mut self, port: PortId) {
         for outgoing in self.outgoing.iter_mut().flatten() {
             outgoing.producer.from = port.0;
@@ -230,7 +230,7 @@ impl WorkerPeers {
         }
     }
 
-    /// What packets of a ring have taken beyond their budget in the last turn.
+    /// The work that packets of a ring have taken beyond their budget in the last turn, in units.
     pub(crate) fn debt(&self, at: usize) -> u32 {
         self.incoming[at].debt
     }
@@ -239,7 +239,7 @@ impl WorkerPeers {
         self.incoming[at].debt = debt;
     }
 
-    /// Whether what stayed for later takes up more than half of a ring.
+    /// Whether the packets that stayed for later take up more than half of a ring.
     pub(crate) fn is_crowded(&self, at: usize) -> bool {
         self.incoming[at].consumer.is_crowded()
     }

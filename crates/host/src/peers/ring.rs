@@ -41,7 +41,7 @@ type WantsRoom = Arc<OwnLine<AtomicBool>>;
 #[derive(Debug)]
 pub(crate) struct Producer {
     memory: RingMemory,
-    /// What both sides have had at first.
+    /// The memory that both sides have had at first.
     own: RingMemory,
     wants_room: WantsRoom,
     /// The port that packets come from.
@@ -56,7 +56,7 @@ pub(crate) struct Producer {
 #[derive(Debug)]
 pub(crate) struct Consumer {
     memory: RingMemory,
-    /// What both sides have had at first.
+    /// The memory that both sides have had at first.
     own: RingMemory,
     wants_room: WantsRoom,
     /// The oldest packet that is not released.
@@ -112,7 +112,7 @@ impl Producer {
 
     /// Where that many bytes fit in one piece.
     fn room_for(&self, len: usize) -> Option<usize> {
-        // What the consumer has read before it released is not read again.
+        // The consumer does not read again what it has read before it released.
         let released = self.memory.count(RELEASED_AT);
         if self.staged - released == PACKETS_MAX {
             return None;
@@ -191,8 +191,8 @@ impl Consumer {
         self.next != self.memory.count(PUBLISHED_AT)
     }
 
-    /// Whether what was left, with everything behind it that was offered, takes up more than half
-    /// of the ring.
+    /// Whether the packets that were left, with everything behind them that was offered, take up
+    /// more than half of the ring.
     pub(crate) fn is_crowded(&self) -> bool {
         let packets = self.next.wrapping_sub(self.first);
         if packets == 0 {

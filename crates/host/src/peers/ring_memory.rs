@@ -15,7 +15,7 @@ pub(crate) struct RingMemory {
     _kept: Kept,
 }
 
-/// What the memory is a part of.
+/// The allocation that the memory is a part of.
 #[derive(Debug, Clone)]
 #[expect(dead_code, reason = "kept so that the memory is")]
 enum Kept {

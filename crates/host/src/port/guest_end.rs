@@ -30,7 +30,7 @@ pub(crate) struct GuestEnd {
     pub(crate) queues: AnyGuestPort,
     pub(crate) memory: GuestMemory,
     pub(crate) fds: [NotifyFds; Queue::ALL.len()],
-    /// What a data plane before has counted of the controlq.
+    /// The kicks and calls of the controlq that a data plane before has counted.
     control_before: [u64; 2],
     pub(crate) pace: Pace,
     /// A queue runs without a kick fd: when it is polled next.
@@ -45,7 +45,7 @@ pub(crate) struct GuestEnd {
     pub(crate) waits: Option<Box<Waits>>,
 }
 
-/// What a flush leaves to do.
+/// The work that a flush leaves to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct FlushOutcome {
     /// The guest may sleep through the call: see [`uml`](crate::uml).
@@ -54,7 +54,7 @@ pub(crate) struct FlushOutcome {
     pub(crate) visit: bool,
 }
 
-/// What the ends of timers leave to do.
+/// The work that the ends of timers leave to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TimersEnded {
     /// See [`FlushOutcome::call_again`].
@@ -81,7 +81,7 @@ impl GuestEnd {
         }
     }
 
-    /// What was counted to the guest and from it, with notifications.
+    /// The counters to the guest and from it, with notifications.
     pub(crate) fn counters(&self) -> [Counters; 2] {
         let mut counters = self.queues.counters();
         for (counters, queue) in counters.iter_mut().zip([Queue::ToGuest, Queue::FromGuest]) {

@@ -31,7 +31,7 @@ pub(crate) struct HoldCredit {
     wait: Option<(Nanos, Nanos)>,
 }
 
-/// What a receiver has taken since its port exists.
+/// The packets and bytes that a receiver has taken since its port exists.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Taken {
     pub(crate) packets: u64,

@@ -1,4 +1,4 @@
-//! What one worker knows of a port, and the queue pairs of it that it owns.
+//! The state of a port in one worker, and the queue pairs of it that the worker owns.
 //!
 //! A [`Port`] is what the switch sends packets to: a guest or a tap, once, however many queue pairs
 //! it has. A [`QueuePair`](queue_pair::QueuePair) is what the worker visits: it is in a *slot*. The
@@ -56,7 +56,7 @@ pub(crate) struct Port {
     pub(crate) pairs: PairMap,
     /// Goes up whenever the number of the port is given to another one.
     pub(crate) generation: u8,
-    /// What it does not carry is taken and dropped.
+    /// Packets that it does not carry are taken and dropped.
     pub(crate) carrier: Carrier,
     /// How its guest is notified, from its next attachment on.
     pub(crate) notify: Policy,

@@ -1,4 +1,4 @@
-//! Which worker owns which queue pair of a port, and how packets are spread over the pairs.
+//! The owners of a port's queue pairs, and how packets are spread over the pairs.
 
 use ringway_net::{ControlState, Steering};
 use ringway_switch::PortId;
@@ -34,8 +34,8 @@ impl PairMap {
         Self { steering: Steering::ONE_PAIR, owners, running: 0, has_control: false }
     }
 
-    /// So many pairs, none of which runs: worker `i` owns pair `i`, and every `size`-th from there
-    /// on. `slots` are the slots of this worker's pairs, in order.
+    /// Places so many pairs, none of which runs: worker `i` owns pair `i`, and every `size`-th from
+    /// there on. `slots` are the slots of this worker's pairs, in order.
     pub(crate) fn place(&mut self, pairs: u16, worker: WorkerIndex, slots: &[PortId]) {
         let WorkerIndex { index, size } = worker;
         let owner = |pair: u16| match (pair % size, slots.get(usize::from(pair / size))) {

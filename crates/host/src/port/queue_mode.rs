@@ -1,4 +1,4 @@
-//! What the owner of a queue does about it at this moment, for statistics.
+//! The mode of a queue: how its owner attends to it at this moment, for statistics.
 //!
 //! Limits: of a transmitq whose worker has something to do, this is how it was left: what is being
 //! visited is not known to be idle.
@@ -7,7 +7,7 @@ use ringway_device::{Queue, QueueId};
 
 use crate::port::guest_end::GuestEnd;
 
-/// What the owner of a queue does about it.
+/// The way in which the owner of a queue attends to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueMode {
     /// Nothing, until a kick, or a packet for it, wakes the owner.
@@ -32,9 +32,9 @@ impl QueueMode {
 /// One queue that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSnapshot {
-    /// Which queue.
+    /// The queue's place in the port.
     pub queue: QueueId,
-    /// What its owner does about it.
+    /// The way in which its owner attends to it.
     pub mode: QueueMode,
     /// Packets so far; none for the controlq.
     pub packets: u64,

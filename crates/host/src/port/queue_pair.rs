@@ -23,7 +23,7 @@ pub(crate) struct QueuePair {
     pub(crate) slot: PortId,
     /// The port that it belongs to.
     pub(crate) port: PortId,
-    /// Which pair of the port it is.
+    /// The place of the pair among those of the port.
     pub(crate) pair: FromPair,
     pub(crate) end: End,
     /// A tap's packets are read here; another worker may only write to it.
@@ -51,7 +51,7 @@ pub(crate) enum PayloadLifetime {
 /// Dropped packets by [`DropReason`].
 pub(crate) type Drops = [u64; DropReason::ALL.len()];
 
-/// What is at the end of a port.
+/// The guest, the tap or the router at the end of a port.
 #[derive(Debug)]
 pub(crate) enum End {
     /// The slot is free.
@@ -123,7 +123,7 @@ impl QueuePair {
         put
     }
 
-    /// What looking at a guest's buffers has taken since the last time asked, in units.
+    /// The units that the look at a guest's buffers has taken since the last time asked.
     #[inline]
     pub(crate) fn take_extra_units(&mut self) -> u32 {
         match &mut self.end {
@@ -132,7 +132,7 @@ impl QueuePair {
         }
     }
 
-    /// Whether what is at the end takes partial checksums.
+    /// Whether the end takes partial checksums.
     pub(crate) fn accepts_csum(&self) -> bool {
         match &self.end {
             End::Guest(guest) => guest.queues.negotiated().guest_csum,
@@ -142,7 +142,7 @@ impl QueuePair {
         }
     }
 
-    /// What was counted here, without addresses; `None`: there is nothing.
+    /// The counts of this pair, without addresses; `None`: there are none.
     pub(crate) fn counts(&self) -> Option<Counts> {
         let mut counts = match &self.end {
             End::Guest(guest) => guest.counts(),
@@ -178,7 +178,7 @@ impl QueuePair {
         }
     }
 
-    /// What was dropped on the way to what is at the end.
+    /// The packets that were dropped on the way to the end.
     pub(crate) fn drops(&self) -> Drops {
         match &self.end {
             End::Guest(guest) => guest.queues.counters()[0].drops,

@@ -6,12 +6,12 @@ use ringway_switch::PortId;
 use crate::memory::ring_words::{BYTES_MAX, PACKETS_MAX};
 use crate::port::hold_credit::HoldCredit;
 
-/// What may wait for one receiver in the rings to this worker.
+/// Most packets that may wait for one receiver in the rings to this worker.
 const BACKLOG_PACKETS_MAX: usize = PACKETS_MAX / 4;
-/// In bytes.
+/// Most bytes of these packets.
 const BACKLOG_BYTES_MAX: usize = BYTES_MAX / 4;
 
-/// What a packet waits for.
+/// The place where a packet waits for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RoomAt {
     /// Buffers of the guest in this slot, or the tap's queue.
@@ -20,7 +20,7 @@ pub(crate) enum RoomAt {
     Worker(u16),
 }
 
-/// What is known of the room at one receiver.
+/// The state of the room at one receiver.
 #[derive(Debug)]
 pub(crate) struct ReceiverRoom {
     /// Its guest posted no buffers for a whole hold: no packet waits for it until it does.
@@ -58,7 +58,7 @@ impl Backlog {
         self.packets <= BACKLOG_PACKETS_MAX && self.bytes <= BACKLOG_BYTES_MAX
     }
 
-    /// What stays is counted anew.
+    /// The packets that stay are counted anew.
     pub(crate) fn recount(&mut self) {
         (self.packets, self.bytes) = (0, 0);
     }

@@ -81,7 +81,7 @@ impl Ports {
         self.routers.push(id);
     }
 
-    /// What a port is called.
+    /// Gives a port its name.
     pub(crate) fn name(&mut self, id: PortId, name: String) {
         self.each_router(|at, router| {
             if at != id {
@@ -194,8 +194,8 @@ impl Ports {
         self.refresh_steering(port);
     }
 
-    /// What the guest has set through its controlq; `true`: a guest may sleep through a call, see
-    /// [`uml`](crate::uml).
+    /// Applies the settings that the guest has made through its controlq; `true`: a guest may sleep
+    /// through a call, see [`uml`](crate::uml).
     pub(crate) fn set_control_state(&mut self, port: PortId, state: &ControlState) -> bool {
         let mut call_again = false;
         for slot in self.slots_of(port) {
@@ -233,13 +233,13 @@ impl Ports {
         }
     }
 
-    /// What the guest has set, for the other workers.
+    /// The settings of the guest, for the other workers.
     pub(crate) fn take_control_state(&mut self, port: PortId) -> Option<ControlState> {
         self.port(port).is_change_told = false;
         Some(self.guest(port)?.queues.control_state().clone())
     }
 
-    /// What the slots of a guest have counted, which goes on when it attaches again.
+    /// The counters of the slots of a guest, which go on when it attaches again.
     pub(crate) fn counters_of(&mut self, id: PortId) -> Vec<[Counters; 2]> {
         let slots = self.slots_of(id).into_iter();
         slots.filter_map(|slot| Some(self.guest(slot)?.counters())).collect()

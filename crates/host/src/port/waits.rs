@@ -11,7 +11,7 @@ use ringway_net::{Histogram, Nanos};
 
 use crate::pace::Flush;
 
-/// What was counted of one queue pair.
+/// The waits that were counted of one queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WaitCounts {
     /// From when a packet was visible in the receiveq until the guest was called about it.
@@ -24,7 +24,7 @@ pub struct WaitCounts {
     pub packet_hold: Histogram,
 }
 
-/// What a visit has left in a transmitq.
+/// The packets that a visit has left in a transmitq.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Left {
     #[default]
@@ -41,7 +41,7 @@ pub(crate) struct Waits {
     pub(crate) counts: WaitCounts,
     /// Since when there are packets in the receiveq that the guest was not told of.
     untold_since: Option<Nanos>,
-    /// What is left in the transmitq, and since when.
+    /// The packets that are left in the transmitq, and since when.
     left: Left,
     left_since: Option<Nanos>,
 }
@@ -50,7 +50,7 @@ impl Waits {
     /// A visit of the transmitq began at `now`, in a turn of the worker that began at `turn_at`,
     /// and took so many packets.
     pub(crate) fn visited(&mut self, now: Nanos, turn_at: Nanos, (packets, left): (u64, Left)) {
-        // What was held, and still is, goes on waiting.
+        // A packet that was held, and still is, goes on waiting.
         if packets == 0 && self.left != Left::Nothing && left != Left::Nothing {
             return;
         }
@@ -66,8 +66,8 @@ impl Waits {
         }
     }
 
-    /// So many packets were published. With `is_time` the guest was called if it wants to be: with
-    /// `is_called` it was.
+    /// A flush has published so many packets. With `is_time` the guest was called if it wants to
+    /// be: with `is_called` it was.
     pub(crate) fn flushed(
         &mut self,
         queue: Queue,

@@ -41,7 +41,7 @@ pub(crate) struct TapBatch {
     headers: Box<[[u8; HEADER_LEN]; BATCH_PACKETS]>,
     vectors: Vec<libc::iovec>,
     noted: Vec<Noted>,
-    /// What became of each: bytes, or an error number below zero.
+    /// The result of each: bytes, or an error number below zero.
     results: [i32; BATCH_PACKETS],
 }
 
@@ -166,7 +166,8 @@ mod tests {
 
     use super::*;
 
-    /// What arrives in a pipe when packets of these lengths are written to it with `from`.
+    /// The bytes that arrive in a pipe when packets of these lengths are written to it with `from`,
+    /// and whether each was written.
     fn written(lens: &[usize], from: usize) -> Option<(Vec<u8>, Vec<bool>)> {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
         let Ok(mut batch) = TapBatch::new(from) else {

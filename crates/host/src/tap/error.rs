@@ -1,4 +1,4 @@
-//! What can be wrong with a tap.
+//! The errors of a tap.
 
 use std::io;
 
@@ -8,19 +8,19 @@ pub enum TapError {
     /// The name has more than 15 bytes.
     #[error("{name}: an interface name has at most 15 bytes, this one has {}", .name.len())]
     NameTooLong {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// The name is empty or contains what a name must not.
     #[error("{name:?}: not an interface name: use letters, digits, '-', '_' and '.'")]
     BadName {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// The kernel has no tap driver.
     #[error("{name}: no /dev/net/tun: load the driver first with: modprobe tun")]
     NoDriver {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// Neither root nor the owner of the tap.
@@ -29,25 +29,25 @@ pub enum TapError {
          ip tuntap add {name} mode tap user $USER vnet_hdr"
     )]
     PermissionDenied {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// Another program has it.
     #[error("{name}: busy: another program has it open")]
     Busy {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// There is an interface (or an fd) of that name which is something else.
     #[error("{name}: is not a tap: choose another name, or a file descriptor of a tap")]
     NotATap {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// A passed tap without `IFF_VNET_HDR`.
     #[error("{name}: packets have no virtio-net header: open it with IFF_VNET_HDR")]
     NoHeader {
-        /// Which tap.
+        /// The name of the tap.
         name: String,
     },
     /// Several queues were asked for, and the interface was made for one.
@@ -56,27 +56,27 @@ pub enum TapError {
          vnet_hdr, or leave queues out"
     )]
     OneQueue {
-        /// Which tap.
+        /// The name of the tap.
         name: String,
     },
     /// The MTU was refused.
     #[error("{name}: MTU {mtu}: {source}: a tap takes 68 to 65521 bytes")]
     Mtu {
-        /// Which tap.
+        /// The name of the tap.
         name: String,
-        /// What was asked for, in bytes.
+        /// The MTU that was asked for, in bytes.
         mtu: u16,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Anything else.
     #[error("{name}: {what}: {source}")]
     Os {
-        /// Which tap.
+        /// The name of the tap.
         name: String,
-        /// What was attempted.
+        /// The operation that was attempted.
         what: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

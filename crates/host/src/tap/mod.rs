@@ -167,7 +167,7 @@ impl Tap {
     }
 
     /// Tells the kernel what the receivers of this tap's packets accept, and gives what it grants.
-    /// What is not granted the kernel completes itself: slower, never wrong.
+    /// The kernel completes itself the work that is not granted: slower, never wrong.
     pub fn set_offloads(&mut self, wanted: TapOffloads) -> TapOffloads {
         let wanted = wanted.consistent();
         let attempts = [
@@ -324,7 +324,7 @@ impl AsFd for Tap {
 
 impl PacketSink for Tap {
     fn put(&mut self, packet: &Packet<'_>) -> Put {
-        // What came before it goes before it.
+        // The packets that came before it go before it.
         self.flush();
         if packet.len > PACKET_LEN_MAX {
             self.to_tap.count_drop(DropReason::TooLong);

@@ -1,4 +1,4 @@
-//! Which work on a tap's packets is left to their receiver.
+//! The work on a tap's packets that is left to their receiver.
 //!
 //! The kernel leaves undone what any receiver accepts; for the others it is completed on delivery
 //! (ADR 0014). The names are those of the guest's features (virtio 1.2 §5.1.3). Packets *to* the
@@ -6,7 +6,8 @@
 
 use ringway_net::Negotiated;
 
-/// What the receiver of a tap's packets completes itself; the kernel then leaves it undone.
+/// The work that the receiver of a tap's packets completes itself; the kernel then leaves it
+/// undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TapOffloads {
     /// Checksums.
@@ -22,7 +23,7 @@ pub struct TapOffloads {
 }
 
 impl TapOffloads {
-    /// What a guest with these features takes (`GUEST_CSUM`, `GUEST_TSO4`, …).
+    /// The work that a guest with these features takes (`GUEST_CSUM`, `GUEST_TSO4`, …).
     pub fn accepted_by(negotiated: &Negotiated) -> Self {
         Self {
             csum: negotiated.guest_csum,
@@ -34,7 +35,7 @@ impl TapOffloads {
         }
     }
 
-    /// What at least one takes.
+    /// The work that at least one takes.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {

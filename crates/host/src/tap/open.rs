@@ -16,7 +16,7 @@ use crate::tap::Tap;
 use crate::tap::error::TapError;
 use crate::tap::ioctl;
 
-/// Which tap, and how.
+/// The name and the MTU of a tap.
 #[derive(Debug, Clone, Default)]
 pub struct TapOptions {
     /// Name of the interface, at most 15 bytes; `%d` at its end becomes a free number.

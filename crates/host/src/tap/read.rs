@@ -224,7 +224,7 @@ impl PacketSource for Tap {
     }
 }
 
-/// What was read, header in front, as header and length of a packet; or why it is none.
+/// The header and the length of the packet that was read, header in front; or why it is none.
 fn accepted(header: &[u8; HEADER_LEN], read: usize) -> Result<(NetHeader, u32), DropReason> {
     let len = read.saturating_sub(HEADER_LEN);
     let packet_len = u32::try_from(len).unwrap_or(u32::MAX);

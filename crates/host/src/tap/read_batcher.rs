@@ -21,7 +21,7 @@ pub(crate) struct ReadBatcher {
     from: usize,
     /// Short packets in a row.
     row: usize,
-    /// So many must be in a row first; `usize::MAX`: never again.
+    /// Packets that must be in a row first; `usize::MAX`: never again.
     needed: usize,
 }
 
@@ -36,13 +36,14 @@ impl ReadBatcher {
         (self.row >= self.needed).then(|| self.row.clamp(self.from, AHEAD_PACKETS))
     }
 
-    /// So many bytes were read alone, header included; 0: there was no packet.
+    /// Records that `len` bytes were read alone, header included; 0: there was no packet.
     pub(crate) fn record(&mut self, len: usize) {
         let is_short = (1..=HEADER_LEN + SHORT_LEN).contains(&len);
         self.row = if is_short { self.row + 1 } else { 0 };
     }
 
-    /// So many were read at once where `asked` would have been, the longest of so many bytes.
+    /// Records that `found` packets were read at once where `asked` would have been, the longest of
+    /// so many bytes.
     pub(crate) fn record_batch(&mut self, asked: usize, found: usize, longest_len: usize) {
         let are_short = longest_len <= HEADER_LEN + SHORT_LEN;
         if found == asked && are_short {

@@ -52,7 +52,7 @@ fn restricted() -> io::Result<IoUring> {
 pub(crate) struct TapRing {
     /// Taken out by `drop` only.
     ring: Option<IoUring>,
-    /// What became of each request: bytes, or an error number below zero.
+    /// The result of each request: bytes, or an error number below zero.
     results: [i32; BATCH_PACKETS],
     /// The kernel has taken everything so far.
     is_usable: bool,
@@ -74,8 +74,8 @@ impl TapRing {
     /// each: bytes, or an error number below zero; `ECANCELED` is what the kernel did not take.
     ///
     /// # Safety
-    /// What the requests point at is valid, and what they write to is theirs alone, until this
-    /// returns. None of them waits.
+    /// The memory that the requests point at is valid, and the memory that they write to is theirs
+    /// alone, until this returns. No request waits.
     pub(crate) unsafe fn carry_out(
         &mut self,
         requests: impl Iterator<Item = squeue::Entry>,
@@ -106,8 +106,8 @@ impl TapRing {
             count_system_call();
             match ring.submit_and_wait(left) {
                 Err(why) if why.kind() != io::ErrorKind::Interrupted => {
-                    // What it has not taken lies in the ring, and its memory belongs to another
-                    // request soon: the kernel must never come back to it.
+                    // A request that it has not taken lies in the ring, and its memory belongs to
+                    // another request soon: the kernel must never come back to it.
                     self.is_usable = false;
                     return;
                 }

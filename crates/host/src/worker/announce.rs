@@ -10,7 +10,7 @@ use crate::pace::Flush;
 use crate::port::queue_pair::{End, PayloadLifetime};
 use crate::port::table::Ports;
 
-/// Who is told where a guest is.
+/// The receivers that are told where a guest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnnounceTo {
     /// All that its broadcasts reach.

@@ -1,4 +1,4 @@
-//! What other workers hand over: packets for queue pairs of this one.
+//! Packets that other workers hand over, for queue pairs of this one.
 //!
 //! A receiver without room makes its packets stay in the ring, others go past them. The wait is
 //! bounded in time, as everywhere, and in packets and bytes; and when what waits takes up half of a
@@ -27,7 +27,7 @@ use crate::worker::schedule::Schedule;
 /// How often a guest may post too few buffers while it is being asked to say when it has some.
 const RACES_MAX: usize = 3;
 
-/// What delivering packets of other workers takes.
+/// The parts of a worker that deliver packets of other workers.
 pub(crate) struct Arrivals<'a> {
     pub(crate) ports: &'a mut Ports,
     pub(crate) schedule: &'a mut Schedule,
@@ -61,7 +61,7 @@ impl Arrivals<'_> {
             peers.set_debt(at, self.work.saturating_sub(BUDGET_UNITS));
             peers.release(at);
             if peers.is_crowded(at) {
-                // What waits keeps other packets from the ring, so it does not wait any longer.
+                // The packets that wait keep others from the ring, so they do not wait any longer.
                 self.schedule.end_backlogs_if(|_| true, self.ports, peers);
             }
         }

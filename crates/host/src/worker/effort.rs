@@ -1,4 +1,4 @@
-//! What a worker's own work costs: system calls, wake-ups, and time spent looking for work.
+//! The cost of a worker's own work: system calls, wake-ups, and time spent looking for work.
 //!
 //! System calls are counted where they are made, one counter for each thread. Everything else is
 //! counted by the worker.
@@ -13,7 +13,7 @@ use ringway_net::{PollCounters, PollOptions};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
-/// What can be counted.
+/// The work that can be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Effort {
     /// Packets taken from guests and taps.
@@ -42,7 +42,7 @@ impl Effort {
 pub struct WorkerSnapshot {
     /// Its number.
     pub worker: u16,
-    /// What it was told about polling.
+    /// The options that it was given for polling.
     pub options: PollOptions,
     /// Whether it would poll, and not sleep, if it had nothing to do now.
     pub is_polling: bool,
@@ -50,15 +50,15 @@ pub struct WorkerSnapshot {
     pub cpu_ns: u64,
     /// Time for which it had nothing to do and slept, in nanoseconds.
     pub slept_ns: u64,
-    /// So far, with what workers of its number have done in data planes before.
+    /// The effort so far, with that of workers of its number in data planes before.
     pub total: Effort,
-    /// In the last full second.
+    /// The effort in the last full second.
     pub last_second: Effort,
-    /// What polling has cost and brought.
+    /// The cost of polling, and what it has brought.
     pub polling: PollCounters,
 }
 
-/// What a worker has counted of itself.
+/// The effort that a worker has counted of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Spent {
     pub(crate) effort: Effort,
@@ -72,7 +72,7 @@ impl Spent {
     /// Words in the journal.
     pub(crate) const WORDS: usize = 9;
 
-    /// What both have spent.
+    /// The sum of both.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         let (mine, theirs) = (self.words(), other.words());
         Self::of_words(std::array::from_fn(|at| mine[at].wrapping_add(theirs[at])))
@@ -103,7 +103,7 @@ impl Spent {
 /// The counters of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct EffortMeter {
-    /// What workers of its number have spent in data planes before this one.
+    /// The effort of workers of its number in data planes before this one.
     pub(crate) before: Spent,
     pub(crate) packets: u64,
     pub(crate) wakeups: u64,

@@ -31,7 +31,7 @@ impl Holds {
         self.0.is_empty()
     }
 
-    /// What the next packet of this slot waits for.
+    /// The hold on the next packet of this slot.
     #[inline]
     pub(crate) fn of(&self, slot: PortId) -> Option<Hold> {
         self.0.iter().find(|(waiting, _)| *waiting == slot).map(|(_, hold)| *hold)

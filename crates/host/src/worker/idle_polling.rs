@@ -33,7 +33,7 @@ use crate::worker::schedule::Schedule;
 /// one takes, and a sixth of what a wake-up takes.
 const POLL_FDS_PAUSE_NS: u64 = 5_000;
 
-/// What comes before the next turn.
+/// The pause before the next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
     /// Nothing: only rings are polled.

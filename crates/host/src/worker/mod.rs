@@ -79,7 +79,7 @@ pub struct Worker {
     pub(crate) effort: EffortMeter,
     /// Where this worker notes what it does; behind the rings, which lie in it.
     pub(crate) journal: Option<WorkerLine>,
-    /// Who sees packets beside their receivers.
+    /// The captures and mirrors, which see packets beside their receivers.
     pub(crate) observers: Observers,
 }
 
@@ -95,7 +95,7 @@ pub struct WorkerChannels {
     pub commands: Receiver<Command>,
     /// Rung after a request was sent.
     pub command_bell: Arc<EventFd>,
-    /// What the worker noticed.
+    /// The events that the worker notices.
     pub events: Sender<WorkerEvent>,
     /// Rung by the worker after an event was sent.
     pub event_bell: Arc<EventFd>,
@@ -284,7 +284,7 @@ impl Worker {
     /// How the worker spends its time.
     pub(crate) fn effort(&mut self) -> WorkerSnapshot {
         self.effort.roll(now(), self.idle.policy.counters().looked_ns);
-        // What is told is noted, as of ports.
+        // The counts that are told are noted, as those of ports are.
         self.note_counts();
         let Spent { effort: total, polling, cpu_ns, slept_ns } = self.spent();
         WorkerSnapshot {
@@ -299,7 +299,7 @@ impl Worker {
         }
     }
 
-    /// What it has spent, and those of its number in data planes before this one.
+    /// The effort that it has spent, and those of its number in data planes before this one.
     fn spent(&self) -> Spent {
         let polling = self.idle.policy.counters();
         let effort = self.effort.total(polling.looked_ns);

@@ -1,9 +1,9 @@
-//! What file descriptors of the worker stand for, as 64 bits that `epoll` gives back.
+//! The meanings of the worker's file descriptors, as 64 bits that `epoll` gives back.
 
 use ringway_device::Queue;
 use ringway_switch::PortId;
 
-/// What woke the worker.
+/// The cause of a wake-up of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PollToken {
     Kick(PortId, Queue),

@@ -1,5 +1,5 @@
-//! What a worker has to do, and when: which slots it visits and flushes, which packets wait, and
-//! how long it may sleep.
+//! The work of a worker, and when it is due: which slots it visits and flushes, which packets wait,
+//! and how long it may sleep.
 //!
 //! Three things wait for a moment to come: packets that are held for room, calls that a User Mode
 //! Linux guest may have slept through, and what pacing puts off.
@@ -24,7 +24,7 @@ use crate::port::table::Ports;
 use crate::uml::UmlRetryTimer;
 use crate::worker::holds::{Hold, Holds};
 
-/// What is to be done.
+/// The work that is to be done.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     /// Slots to visit, each once per turn: those first whose kick or packet woke the worker, so
@@ -81,7 +81,7 @@ impl Schedule {
         (ports, note): (&mut Ports, VisitNote<'_>),
     ) {
         let flush = Flush { more: visit == VisitEnd::More, ..Flush::at_end() };
-        // What was only staged for a tap lies in the sender's memory until it is written.
+        // A packet that was only staged for a tap lies in the sender's memory until it is written.
         let call_again = self.flush_dirty(visit, flush, (ports, note));
         note.delivers_no_more();
         let flushed = ports.at(from).flush_from(flush);
@@ -167,7 +167,7 @@ impl Schedule {
         }
     }
 
-    /// What the slot's next packet waits for does not matter any more.
+    /// The hold on the slot's next packet does not matter any more.
     pub(crate) fn forget_hold(&mut self, slot: PortId, ports: &mut Ports) {
         let taken = self.holds.take(|waiting, _| waiting == slot);
         if let Some(to) = taken.and_then(|(_, hold)| hold.to) {

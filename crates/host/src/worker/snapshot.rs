@@ -19,9 +19,9 @@ use crate::worker::holds::Holds;
 /// counters for it nevertheless: what it could not hand over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSnapshot {
-    /// Which port.
+    /// The port of the pair.
     pub port: PortId,
-    /// Which pair.
+    /// The number of the pair.
     pub pair: u16,
     /// Into the end: to the guest, or to the tap.
     pub to_end: Counters,
@@ -41,7 +41,7 @@ pub struct PortSnapshot {
     pub moved_addresses: u64,
     /// How long packets of a guest wait, if that is counted.
     pub waits: Option<Box<WaitCounts>>,
-    /// What a router knows of its guests.
+    /// A router's flows, leases, sockets and refusals.
     pub nat: Option<Box<NatSnapshot>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn note_counts(ports: &mut Ports, switch: &Switch, line: &mut WorkerL
     }
 }
 
-/// What is in a slot, in the second with this number; `None` for nothing.
+/// The counters of a slot, in the second with this number; `None`: the slot is empty.
 fn snapshot(pair: &QueuePair, is_held: bool, second: u64) -> Option<PortSnapshot> {
     let [to_end, from_end] = pair.counts()?.ways;
     Some(match &pair.end {

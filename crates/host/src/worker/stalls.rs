@@ -37,7 +37,7 @@ use crate::port::table::Ports;
 /// A visit that takes longer is slow, in nanoseconds.
 const SLOW_NS: u64 = 5_000_000;
 
-/// What the kernel has counted is asked for no more often, in nanoseconds.
+/// The kernel's counts are asked for no more often, in nanoseconds.
 const ASK_PAUSE_NS: u64 = 2_000_000;
 
 /// So long may a worker sleep in the memory of one guest while it watches, in nanoseconds.
@@ -60,7 +60,7 @@ const GLANCE_PAUSE_NS: u64 = 100_000_000;
 /// Pages of one guest that were not there when it sent them. A guest that sends what it has written
 /// has none; a generator of packets may have some in each of its buffers.
 const UNTOUCHED_MAX: u32 = 4096;
-/// What was longer ago is forgotten.
+/// A watch that began longer ago is forgotten, in nanoseconds.
 const FORGOTTEN_NS: u64 = 600_000_000_000;
 
 /// Whether this process runs under valgrind, where one thread runs at a time: each waits for the
@@ -101,14 +101,14 @@ impl WatchPeriod {
     }
 }
 
-/// What a worker keeps of it.
+/// The state of a worker's search for such guests.
 #[derive(Debug)]
 pub(crate) struct StallGuard {
     /// A visit that takes as long is slow, in nanoseconds.
     slow_ns: u64,
     /// When the clock was read last before something that may take long.
     began: Nanos,
-    /// What the kernel had counted, and when.
+    /// The kernel's counts, and when it was asked for them.
     counts: Counts,
     counted_at: Nanos,
     /// Waits for work since.

@@ -106,7 +106,7 @@ impl Guest {
         let negotiated = Negotiated::new(features).unwrap();
         let id = PortId(u16::try_from(port).unwrap());
         for worker in workers.iter_mut() {
-            // What is put off would be a matter of real time.
+            // Notifications that are put off would be a matter of real time.
             worker.carry_out(Command::SetNotify { port: id, policy: Policy::Every });
             let (mac, memory, pairs) = (mac(port), memory.clone(), pair.of);
             worker.carry_out(Command::AttachGuest { port: id, negotiated, mac, memory, pairs });

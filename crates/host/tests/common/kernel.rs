@@ -1,4 +1,4 @@
-//! What the kernel makes of a packet that is not finished.
+//! The packets that the kernel makes of one that is not finished.
 
 use std::os::fd::AsFd;
 
@@ -8,7 +8,7 @@ use ringway_net::{NetHeader, PacketSource};
 use super::wire::Wire;
 use super::{gathered, wait_readable};
 
-/// What comes out of the tap when the kernel has to send this packet through it.
+/// The packets that come out of the tap when the kernel has to send this packet through it.
 pub fn completed(tap: &mut Tap, header: &NetHeader, bytes: &[u8]) -> Vec<(NetHeader, Vec<u8>)> {
     // The kernel takes the socket's protocol for that of the packet.
     let wire = Wire::new(tap.name(), u16::from_be_bytes([bytes[12], bytes[13]]));

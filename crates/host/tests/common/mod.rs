@@ -1,4 +1,4 @@
-//! What several of these tests need: memory files, shared bytes, a watchdog, a namespace.
+//! The parts that several of these tests need: memory files, shared bytes, a watchdog, a namespace.
 #![allow(dead_code, clippy::cast_possible_truncation)]
 
 pub mod kernel;

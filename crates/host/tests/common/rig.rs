@@ -134,7 +134,7 @@ impl Rig {
         attached.expect("a tap can be watched");
     }
 
-    /// What the first worker has done so far.
+    /// The effort of the first worker so far.
     pub fn effort(&self) -> Effort {
         self.ask(0, |done| Command::Effort { done }).total
     }

@@ -77,7 +77,7 @@ pub fn interface_index(name: &str) -> u32 {
     unsafe { libc::if_nametoindex(name.as_ptr()) }
 }
 
-/// What an interface ioctl reads or writes.
+/// Makes an interface ioctl, and gives the request that it has read or written.
 pub fn interface_call(
     call: libc::Ioctl,
     interface: &str,

@@ -156,7 +156,7 @@ fn two_threads_lose_nothing() {
     assert!(consumer.peek().is_none());
 }
 
-/// What is left in a ring of a journal, from the packet of that number on.
+/// Both sides of the ring that is left in a journal.
 fn left(journal: &OwnedFd) -> (Producer, Consumer) {
     let journal = Arc::new(Journal::open(journal).unwrap());
     let memory = || Some(RingMemory::in_journal(&journal, 0, 1).unwrap());
@@ -166,8 +166,8 @@ fn left(journal: &OwnedFd) -> (Producer, Consumer) {
     (producer, consumer)
 }
 
-/// What was staged is there, published or not, and what was delivered is not, whatever was left in
-/// front of it.
+/// A packet that was staged is there, published or not, and one that was delivered is not, whatever
+/// was left in front of it.
 #[test]
 fn the_next_data_plane_finds_what_was_staged_and_not_delivered() {
     let mut rng = Rng::from_environment("handed_over", 0x3a11);

@@ -30,7 +30,7 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
     });
     let mut heard = || ends.each_mut().map(|end| end.read(&mut [0; 64]).unwrap_or(0));
     assert_eq!(heard(), [8, 8], "about what was used before it had these fds");
-    // What a guest says about calls changes while it looks.
+    // The guest changes what it says about calls while it looks.
     for (queue, calls) in [(0, [0, 8]), (1, [0, 0])] {
         bench.guests[0].queues[queue].arm_calls(Arm::Never);
         let later = now().plus(1_000_000);

@@ -1,4 +1,4 @@
-//! What a guest has set through its controlq, and a worker that is killed between any two stores.
+//! A guest's settings through its controlq, and a worker that is killed between any two stores.
 //!
 //! How: as in `killed.rs`. A command whose answer the guest has seen holds for the next worker.
 

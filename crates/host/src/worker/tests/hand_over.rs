@@ -219,7 +219,7 @@ fn unsegmented(segments: usize) -> (NetHeader, Vec<u8>) {
     (header, packet)
 }
 
-/// What a packet takes that is cut for its receiver counts in the worker that cuts it, too, and is
+/// The work on a packet that is cut for its receiver counts in the worker that cuts it, too, and is
 /// taken off the next turns.
 #[test]
 fn what_is_cut_for_a_receiver_takes_no_more_turns_of_its_worker_than_what_is_whole() {

@@ -37,7 +37,7 @@ const BATCH_MAX: usize = 64;
 /// Where the buffers are, from the start of the memory.
 const BUFFERS_AT: [u64; 2] = [RECEIVE_AT, SEND_AT];
 
-/// What differs between runs.
+/// The parameters in which runs differ.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     features: Features,
@@ -292,7 +292,7 @@ impl<D: DriverQueue> Lives<D> {
 
     fn guests_move(&mut self) {
         for from in 0..self.case.guests {
-            // What goes to all does not wait for room.
+            // A packet to all does not wait for room.
             let size = u64::from(self.case.size);
             let most = if self.case.guests > 2 { size } else { self.rng.below(size + 1) };
             self.stations[from].post(&mut self.rng, most);
@@ -383,7 +383,7 @@ impl Case {
         let fds = QueueFds::new(&Callee::default(), kick, Some(bell.into()), None).unwrap();
         let (port, queue) = (PortId(u16::try_from(port).unwrap()), QueueId { pair, queue });
         if D::FORMAT == Format::Packed {
-            // What the ring shows is not enough where there were chains.
+            // The contents of the ring are not enough where there were chains.
             assert_eq!(worker.position_by_ring(port, queue, &setup), Ok(Position::FRESH));
         }
         worker.carry_out(Command::StartQueue { port, queue, setup, fds, done });

@@ -1,4 +1,4 @@
-//! What a front-end or a guest can make the worker do at most.
+//! The most work that a front-end or a guest can make the worker do.
 
 use std::thread::sleep;
 

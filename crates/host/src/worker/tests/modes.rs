@@ -1,4 +1,4 @@
-//! What statistics say that the worker does about a queue, and how often its kicks were noticed.
+//! The mode of a queue in the statistics, and how often its kicks were noticed.
 
 use ringway_net::PollMode;
 

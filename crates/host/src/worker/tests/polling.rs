@@ -22,7 +22,7 @@ fn a_worker_that_polls_spares_the_guest_its_kicks_and_arms_before_it_sleeps() {
         assert_eq!(bench.guests[1].received.len(), 1 + round, "and finds");
     }
     bench.worker.carry_out(Command::SetPoll { options: poll(PollMode::Never) });
-    // What comes before it has armed is found by the second look.
+    // A packet that comes before the worker has armed is found by the second look.
     bench.guests[0].send(&frame(mac(1), mac(0), 3), 1);
     assert!(!kicks(&mut bench.guests[0]));
     assert!(!bench.worker.pause().is_sleep());

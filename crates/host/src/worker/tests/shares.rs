@@ -148,7 +148,8 @@ fn post_longest_chains(guest: &Guest) {
     write(areas.driver + 2, &QUEUE_SIZE.to_le_bytes());
 }
 
-/// What a receiver makes the worker look at is the sender's share, as what the sender does.
+/// The elements that a receiver makes the worker look at take from the sender's share, as the
+/// sender's own packets do.
 #[test]
 fn buffers_of_many_elements_take_from_the_share_of_who_sends_into_them() {
     let (mut worker, _ends) = worker(WorkerPeers::of(1).unwrap().remove(0), Switch::new(7));

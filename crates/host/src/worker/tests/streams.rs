@@ -12,7 +12,7 @@ fn udp(to: MacAddress, from: MacAddress, source_port: u8) -> Vec<u8> {
     bytes
 }
 
-/// Which of the conversations 0 to 31 come to the first pair of a guest that has two on this
+/// The conversations, of 0 to 31, that come to the first pair of a guest that has two on this
 /// worker, with so many of them in one visit.
 fn at_first_pair(ports: usize, batch_len: usize) -> Vec<u8> {
     let mut bench = Bench::new(ports);

@@ -69,7 +69,7 @@ fn a_tap_that_cannot_be_watched_is_refused() {
     assert!(try_attach(&mut bench, PortId(1), tap).is_ok());
 }
 
-/// What the kernel says when the interface is gone cannot be had of a socket.
+/// A socket cannot give the error that the kernel reports when the interface is gone.
 #[test]
 fn a_tap_in_the_place_of_another_goes_on_counting() {
     let mut bench = Bench::new(2);

@@ -64,7 +64,7 @@ impl<D: DriverQueue> TwoWorkers<D> {
                 worker.carry_out(Command::NoteRings { port: id, link: Some(7) });
             }
         }
-        // What is in the rings waits for the receiver.
+        // The packets in the rings wait for the receiver.
         self.workers.iter_mut().for_each(|(worker, _)| worker.take_arrivals());
         for queue in [Queue::ToGuest, Queue::FromGuest] {
             for (port, station) in self.stations.iter().enumerate() {
