@@ -1,4 +1,4 @@
-//! What the host has to do about sockets.
+//! The actions about sockets that the host has to take.
 
 use std::net::SocketAddr;
 
@@ -34,7 +34,7 @@ pub enum Action {
     Open {
         /// The flow.
         flow: FlowId,
-        /// Which kind.
+        /// The kind of flow.
         protocol: Protocol,
         /// To where.
         to: Target,

@@ -1,4 +1,4 @@
-//! Which addresses the router has and hands out.
+//! The addresses that the router has and hands out.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ use ringway_net::MacAddress;
 
 use crate::networks::Network;
 
-/// What the gateway, the DNS server and the first guest are in every network.
+/// The numbers of the gateway, the DNS server and the first guest in every network.
 const GATEWAY: u32 = 2;
 const DNS: u32 = 3;
 const FIRST_GUEST: u32 = 15;
@@ -27,7 +27,7 @@ pub struct Prefix4 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix6(Ipv6Addr);
 
-/// What is wrong with a network.
+/// The fault in a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanError {
     /// Not between /8 and /27.
@@ -148,7 +148,7 @@ impl Prefix6 {
     }
 }
 
-/// What guests are told about their network.
+/// The facts that guests are told about their network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The IPv4 network.

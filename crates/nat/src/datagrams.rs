@@ -30,12 +30,12 @@ pub(crate) struct Datagrams {
     pub come_together: bool,
     sent: u8,
     received: u8,
-    /// Who it comes from, where it came from outside: its datagrams come by a socket that other
-    /// flows have too, so each one is told of.
+    /// The client that it comes from, where it came from outside: its datagrams come by a socket
+    /// that other flows have too, so each one is told of.
     pub client: Option<Client>,
 }
 
-/// Who sends datagrams to a guest from outside, and to which place of the host.
+/// The sender of datagrams to a guest from outside, and the place of the host that they go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
     /// Its address and port.

@@ -60,7 +60,7 @@ pub(crate) struct Answer {
     pub to_mac: MacAddress,
 }
 
-/// What of a request counts.
+/// The parts of a request that count.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     /// `None`: BOOTP.

@@ -73,7 +73,7 @@ struct Association {
     addresses: Vec<Ipv6Addr>,
 }
 
-/// What of a request counts.
+/// The parts of a request that count.
 #[derive(Debug)]
 struct Request<'a> {
     kind: u8,
@@ -172,7 +172,7 @@ impl Dhcp6<'_> {
         Some(out)
     }
 
-    /// Which requests are answered is said by what they name (RFC 8415 §16).
+    /// A request is answered or not by what it names (RFC 8415 §16).
     fn kind_of_answer(&self, request: &Request<'_>) -> Option<u8> {
         let is_for_us = request.server.map(|server| server == self.name());
         match (request.kind, is_for_us, request.client.is_some()) {
@@ -184,7 +184,7 @@ impl Dhcp6<'_> {
         }
     }
 
-    /// By which the server is known: its station's address.
+    /// The identifier of the server: its station's address.
     fn name(&self) -> [u8; 10] {
         let [a, b, c, d, e, f] = self.plan.mac().0;
         [0, 3, 0, 1, a, b, c, d, e, f]
@@ -215,7 +215,7 @@ impl Dhcp6<'_> {
                 Some(address) => put_address(&mut value, address, lease_s),
                 None => put_status(&mut value, NO_ADDRESS),
             }
-            // What it has and is not its own is not to be used any more.
+            // An address that it has and that is not its own is not to be used any more.
             let had = association.addresses.iter().filter(|had| Some(**had) != leased);
             if request.kind != SOLICIT {
                 had.for_each(|had| put_address(&mut value, *had, 0));

@@ -18,7 +18,7 @@ const EMIT_HEAD_LEN_MAX: usize = ETHERNET_HEADER_LEN + IPV6_HEADER_LEN + 28;
 const TCP_HEADER_LEN: usize = 20;
 const ICMP_HEADER_LEN: usize = 8;
 
-/// What is read from a flow's socket into a frame.
+/// The data to be read from a flow's socket into a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     /// Peek behind this many bytes of the receive queue; `None`: what is read leaves the queue.
@@ -29,7 +29,7 @@ pub struct Source {
     pub one_len_max: u32,
 }
 
-/// What the frame is in its flow.
+/// The content of the frame in its flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Segment(Outgoing),
@@ -43,7 +43,7 @@ pub struct Emit {
     pub flow: FlowId,
     /// The flow whose turn it is; what is read for it may be another one's.
     pub(crate) turn: FlowId,
-    /// What is read from the flow's socket; `None`: the head is all.
+    /// The data to be read from the flow's socket; `None`: the head is all.
     pub source: Option<Source>,
     pub(crate) content: Content,
     key: FlowKey,
@@ -191,7 +191,8 @@ impl Emit {
         self.flow = flow;
     }
 
-    /// What was read is several datagrams of `len` bytes, of which the last may be shorter.
+    /// The data that was read is several datagrams of `len` bytes, of which the last may be
+    /// shorter.
     pub fn are_several(&mut self, len: u16) {
         self.segment_len = Some(len).filter(|len| *len > 0);
     }

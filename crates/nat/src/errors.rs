@@ -63,7 +63,7 @@ fn numbers6(problem: Problem) -> (u8, u8, u16) {
     }
 }
 
-/// What a guest's packet began with, made again from what is known of its flow.
+/// The beginning of a guest's packet, made again from what is known of its flow.
 ///
 /// `seq`: the sequence number of a segment, by which its sender knows it.
 pub(crate) fn quote(from: SocketAddr, to: SocketAddr, protocol: u8, seq: u32) -> Vec<u8> {

@@ -26,7 +26,7 @@ const LEN_MAX_6: usize = 65_535 - IPV6_HEADER_LEN - FRAGMENT_HEADER_LEN;
 /// How long the parts of a datagram are waited for.
 const PATIENCE_NS: u64 = 15_000_000_000;
 
-/// What became of a part.
+/// The outcome of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Assembly {
     /// Others are missing.
@@ -37,7 +37,7 @@ pub(crate) enum Assembly {
     Refused,
 }
 
-/// What tells datagrams apart.
+/// The name that tells datagrams apart.
 type Name = (IpAddr, IpAddr, u32, u8);
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct Datagram {
     until: Nanos,
     hops: u8,
     bytes: Vec<u8>,
-    /// What has come, from where to where, in order.
+    /// The ranges that have come, from where to where, in order.
     ranges: Vec<(usize, usize)>,
     /// Its length, once its last part has come.
     len: Option<usize>,

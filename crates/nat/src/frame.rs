@@ -25,7 +25,7 @@ pub(crate) const TYPE_IPV6: u16 = 0x86dd;
 const FRAME_LEN_MIN: usize = 60;
 
 const HOPS: u8 = 64;
-/// What neighbour discovery must have, as a proof that no router sent it on (RFC 4861 §7.1).
+/// The hop limit of neighbour discovery, as a proof that no router sent it on (RFC 4861 §7.1).
 const HOPS_MAX: u8 = 255;
 
 /// From which station to which.

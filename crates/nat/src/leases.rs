@@ -1,4 +1,4 @@
-//! Which guest has which IPv4 address.
+//! The IPv4 addresses that guests have.
 //!
 //! A lease belongs to a port and a MAC address behind it, and is kept as long as the router runs:
 //! its end only says when another guest may have it. Limits: [`LEASES_PER_PORT_MAX`].

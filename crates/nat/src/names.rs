@@ -31,7 +31,7 @@ const NAME_ERROR: u8 = 3;
 /// Reserved for private use: no resolver outside knows more of it.
 const PRIVATE: &str = "internal";
 
-/// Who has which address.
+/// The addresses of guests, and whose they are.
 pub(crate) trait Addresses {
     /// The addresses of the guest with that name, which is in lower case.
     fn of_guest(&self, name: &str) -> Vec<IpAddr>;
@@ -50,7 +50,7 @@ pub(crate) struct Question<'a> {
     end: usize,
 }
 
-/// What a question is about.
+/// The subject of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum About {
     /// A guest, or the router itself, by name.
@@ -212,7 +212,7 @@ fn reverse(name: &str) -> Option<IpAddr> {
     (count == 32).then_some(IpAddr::V6(Ipv6Addr::from_bits(bits)))
 }
 
-/// What a datagram to the router's name server carries behind its UDP header.
+/// The message that a datagram to the router's name server carries behind its UDP header.
 pub(crate) fn message(payload: &[u8]) -> Option<&[u8]> {
     let len = usize::from(u16::from_be_bytes(array(payload, 4)?));
     let end = len.min(payload.len());

@@ -89,7 +89,7 @@ pub(crate) fn sender(bytes: &[u8]) -> Option<Ipv4Addr> {
     Some(source_protocol_addr).filter(|address| !address.is_unspecified())
 }
 
-/// Who sent a message of neighbour discovery.
+/// The sender of a message of neighbour discovery.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
     pub mac: MacAddress,

@@ -15,7 +15,7 @@ pub const HEAD_LEN: usize = 256;
 /// IPv6 extension headers that are stepped over.
 const EXTENSIONS_MAX: usize = 4;
 
-/// What a frame carries.
+/// The content of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Carried<'a> {
     Arp(&'a [u8]),
@@ -43,7 +43,7 @@ pub(crate) struct Ip<'a> {
     pub protocol: u8,
     /// From the IP header on, as far as it was copied.
     pub bytes: &'a [u8],
-    /// What it carries, as far as it was copied.
+    /// The payload that it carries, as far as it was copied.
     pub payload: &'a [u8],
     /// Where that begins in the frame, and its length without padding, in bytes.
     pub payload_at: usize,
@@ -67,10 +67,10 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Which part of a datagram a packet carries.
+/// The part of a datagram that a packet carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// By which the parts of one datagram are known.
+    /// The number by which the parts of one datagram are known.
     pub id: u32,
     /// Where it begins, in bytes.
     pub offset: usize,
@@ -130,7 +130,7 @@ fn ipv6(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
     for _ in 0..EXTENSIONS_MAX {
         if protocol == FRAGMENT && part.is_none() {
             let found = part6(bytes, at)?;
-            // What may be cut, and was not, is a datagram as any other (RFC 6946).
+            // A datagram that may be cut, and was not, is one as any other (RFC 6946).
             (is_whole_only, part) = (false, Some(found));
             (protocol, at) = (found.protocol, at + FRAGMENT_HEADER_LEN);
             if found.offset > 0 || found.has_more {
@@ -159,7 +159,7 @@ fn ipv6(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
     })
 }
 
-/// What a fragment header says (RFC 8200 §4.5).
+/// The part that a fragment header describes (RFC 8200 §4.5).
 fn part6(bytes: &[u8], at: usize) -> Option<Part> {
     const OFFSET: u16 = 0xfff8;
     let offset = word(bytes, at + 2)?;
@@ -192,7 +192,7 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
     array(bytes, at).map(u16::from_be_bytes)
 }
 
-/// So many bytes at that offset.
+/// The `N` bytes at that offset.
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }

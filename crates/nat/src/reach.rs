@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::addresses::Plan;
 use crate::networks::Network;
 
-/// What an address is to a guest's packet.
+/// The rule for packets of a guest to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     Allowed,

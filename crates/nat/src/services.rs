@@ -1,4 +1,4 @@
-//! What the router answers itself: address resolution, leases, advertisements, its own echo.
+//! The services of the router itself: address resolution, leases, advertisements, its own echo.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

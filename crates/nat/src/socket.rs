@@ -5,13 +5,13 @@ use std::net::IpAddr;
 /// How a socket is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Close {
-    /// What was sent still arrives.
+    /// The data that was sent still arrives.
     Gracefully,
     /// The other end of a connection sees a reset (`SO_LINGER` of 0).
     Reset,
 }
 
-/// What became of a read for a frame.
+/// The result of a read for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
     /// This many bytes were read into the frame. 0: an empty datagram, or a frame for which nothing
@@ -84,7 +84,7 @@ pub enum Event {
     Room(u32),
     /// A datagram did not arrive.
     Report {
-        /// Which router or host says so; `None`: this host itself.
+        /// The router or host that says so; `None`: this host itself.
         from: Option<IpAddr>,
         /// Why it did not.
         problem: Problem,

@@ -14,7 +14,7 @@ use crate::timers::Timers;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guest(pub u16);
 
-/// What a flow is.
+/// The kind of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// A connection.
@@ -25,12 +25,12 @@ pub enum Protocol {
     Echo,
 }
 
-/// What tells flows apart.
+/// The key that tells flows apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     /// The port that the guest is behind.
     pub guest: Guest,
-    /// What kind of flow.
+    /// The kind of flow.
     pub protocol: Protocol,
     /// The guest's end.
     pub from: SocketAddr,
@@ -102,7 +102,7 @@ impl Default for Limits {
     }
 }
 
-/// What a flow has besides its protocol's state.
+/// The state of a flow besides that of its protocol.
 #[derive(Debug)]
 pub(crate) struct Entry<T> {
     pub key: FlowKey,
@@ -293,7 +293,7 @@ impl<T> Table<T> {
     }
 }
 
-/// So many things a second, twice as many at once.
+/// A limit of so many things a second, twice as many at once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
     per_second: u64,

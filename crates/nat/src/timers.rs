@@ -1,4 +1,4 @@
-//! Which flow's time comes next: a heap whose entries know their places.
+//! The deadlines of flows, the next one first: a heap whose entries know their places.
 //!
 //! Each flow has one deadline at most, so setting one is a move in the heap, and nothing stale is
 //! ever in it. Allocated once.

@@ -180,7 +180,7 @@ fn a_client_that_hangs_up_before_the_guest_has_answered_is_over() {
     assert_eq!(lab.nat.flows_of(GUEST), 1024);
     for (number, fake) in (0..).zip(lab.host.fakes.values_mut()) {
         fake.ends = true;
-        // Who has said something may wait for an answer.
+        // A client that has said something may wait for an answer.
         fake.outgoing = vec![7; usize::from(number < 10)].into();
     }
     steps(&mut lab, 20);

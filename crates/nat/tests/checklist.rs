@@ -1,5 +1,5 @@
-//! What hostile guests try, one test for each: no guest gets where it must not, and none takes from
-//! another.
+//! The tricks that hostile guests try, one test for each: no guest gets where it must not, and none
+//! takes from another.
 
 mod lab;
 
@@ -108,7 +108,7 @@ fn metadata_and_link_local_addresses_are_out_of_reach() {
     assert!(lab.host.fakes.is_empty());
 }
 
-/// What is said anew holds for the next flow, and ends none.
+/// A plan that is set anew holds for the next flow, and ends none.
 #[test]
 fn networks_that_are_denied_are_out_of_reach_of_new_flows() {
     let mut lab = Lab::new(1);
@@ -216,7 +216,8 @@ fn holder(lab: &Lab, address: Ipv6Addr) -> Vec<String> {
     theirs.map(|station| station.port).collect()
 }
 
-/// Who tries or uses an address of IPv6 first keeps it, whatever another guest sends from there.
+/// The guest that tries or uses an address of IPv6 first keeps it, whatever another guest sends
+/// from there.
 #[test]
 fn an_address_of_ipv6_stays_with_the_first_guest_that_has_it() {
     let mut lab = with_other(Limits::default());

@@ -31,7 +31,7 @@ struct Said {
 /// A guest that does what the test says.
 struct Script {
     lab: Lab,
-    /// What it acknowledges.
+    /// The number that it acknowledges.
     ack: u32,
 }
 
@@ -62,7 +62,7 @@ impl Script {
         self.lab.send(&frame);
     }
 
-    /// What the guest hears within so many milliseconds.
+    /// The segments that the guest hears within so many milliseconds.
     fn said(&mut self, ms: u32) -> Vec<Said> {
         self.lab.seen.clear();
         for _ in 0..ms {

@@ -13,7 +13,7 @@ fn data(len: usize) -> Vec<u8> {
     (0..=250).cycle().take(len).collect()
 }
 
-/// What the IP packets to the guest carry, put together again.
+/// The contents of the IP packets to the guest, put together again.
 fn together(lab: &Lab) -> Vec<u8> {
     let mut whole = Vec::new();
     for frame in &lab.seen {
@@ -108,7 +108,7 @@ fn the_router_answers_a_long_echo_in_parts() {
     assert!(lab.host.fakes.is_empty());
 }
 
-/// What each part is judged by: it is no way around what is refused of whole packets.
+/// The rules that each part is judged by: it is no way around what is refused of whole packets.
 #[test]
 fn parts_are_no_way_around_what_is_refused() {
     let mut lab = Lab::scripted();
@@ -146,7 +146,7 @@ fn datagrams_that_never_end_hold_nothing_for_longer_than_15_seconds() {
     lab.send(&all[1]);
     lab.send(&all[2]);
     assert!(lab.host.fakes.is_empty(), "its first part is gone");
-    // What comes whole in the meantime is not disturbed.
+    // A datagram that comes whole in the meantime is not disturbed.
     lab.send(&packet(REMOTE, UDP, &udp(4000, 7, b"x")));
     lab.send(&packet6(REMOTE_6, 44, &[&[UDP, 0, 0, 0, 0, 0, 0, 1][..], &udp(1, 2, b"y")].concat()));
     let sent: Vec<_> = lab.host.fakes.values().map(|fake| fake.datagrams_out.clone()).collect();

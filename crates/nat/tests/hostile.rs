@@ -64,7 +64,7 @@ fn frame(segment: &Any, expected: u32, next: u32) -> Vec<u8> {
     frame
 }
 
-/// What the router last told the guest: what it expects, and where it is itself.
+/// The numbers that the router last told the guest: the one that it expects, and its own.
 fn told(lab: &Lab) -> Option<(u32, u32)> {
     let mut frames = lab.seen.iter().rev();
     let last = frames.find(|frame| frame[12..14] == [8, 0] && frame[23] == 6)?;

@@ -1,4 +1,4 @@
-//! Who is leased which address, where others use addresses without a lease.
+//! The addresses that guests are leased where others use addresses without a lease.
 
 mod lab;
 

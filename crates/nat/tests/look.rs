@@ -1,4 +1,4 @@
-//! What is shown of stations and flows.
+//! The stations and flows that are shown.
 
 mod lab;
 

@@ -88,7 +88,7 @@ const TRIAL: Trial = Trial {
     is_patient: false,
 };
 
-/// What a trial took.
+/// The time and the events that a trial took.
 struct Took {
     ms: u64,
     events: u64,
@@ -164,7 +164,8 @@ fn every_byte_arrives_with_loss_doubles_disorder_and_short_writes() {
     }
 }
 
-/// What is lost on the way to the guest is sent again at once, not after a second each time.
+/// A segment that is lost on the way to the guest is sent again at once, not after a second each
+/// time.
 #[test]
 fn losses_towards_the_guest_are_noticed_by_duplicates() {
     for (seed, harm) in (1..).zip(HARM) {

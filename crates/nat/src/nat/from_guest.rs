@@ -1,4 +1,4 @@
-//! What a guest's packet leads to.
+//! The consequences of a guest's packet.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -30,7 +30,7 @@ pub struct FromGuest<'a> {
     pub len: u32,
 }
 
-/// What is to be done with a packet, besides the actions.
+/// The work that is left with a packet, besides the actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing more.
@@ -182,8 +182,8 @@ impl Nat {
         Verdict::Done
     }
 
-    /// Who asks for its neighbours has that address; who asks whether an address is free will
-    /// have that one (RFC 4862 §5.4).
+    /// A guest that asks for its neighbours has the address that it asks from; one that asks
+    /// whether an address is free will have that one (RFC 4862 §5.4).
     fn learn_neighbour(&mut self, guest: Guest, mac: MacAddress, ip: &Ip<'_>, now: Nanos) {
         const SOLICITATION: u8 = 135;
         const TARGET_AT: usize = 8;

@@ -1,4 +1,4 @@
-//! What the router remembers of a port that guests are behind.
+//! The state that the router remembers of a port that guests are behind.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What there is to see of the flows and of the stations behind ports, at one moment.
+//! The view of the flows and of the stations behind ports, at one moment.
 
 use std::net::IpAddr;
 

@@ -44,7 +44,7 @@ pub const MTU_MIN: u16 = 1280;
 
 const TCP_HEADER_LEN: usize = 20;
 
-/// What a flow is besides its ends.
+/// The state of a flow besides its ends.
 #[derive(Debug)]
 enum State {
     Tcp(Tcp),

@@ -15,7 +15,7 @@ use crate::table::Guest;
 
 const DNS_PORT: u16 = 53;
 
-/// What there is to know of the guests' addresses.
+/// The knowledge about the guests' addresses.
 struct Known<'a> {
     leases: &'a Leases,
     guests: &'a [Option<GuestState>],

@@ -60,7 +60,7 @@ impl Nat {
             Some(flow) => flow,
             None => {
                 let key = ports_of(key).find(|key| self.table.find(key).is_none())?;
-                // What comes from outside takes the place of nothing that the guest began.
+                // A flow from outside takes the place of nothing that the guest began.
                 if !self.has_its_share(guest, actions) && !self.evict_client(guest, actions) {
                     return None;
                 }
@@ -113,7 +113,8 @@ impl Nat {
         now: Nanos,
     ) -> Option<(FlowKey, MacAddress)> {
         let lease = self.services.leases().behind(self.name_of(guest)?, now).next()?;
-        // What would not come back through the router is shown as the router itself.
+        // A client whose answers would not come back through the router is shown as the router
+        // itself.
         let shown = match from.ip().to_canonical() {
             IpAddr::V4(from) if reach(self.plan(), from.into()) == Reach::Allowed => from,
             _ => self.plan().gateway4(),

@@ -1,4 +1,4 @@
-//! What events of sockets lead to.
+//! The consequences of events of sockets.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

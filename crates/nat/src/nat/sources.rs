@@ -1,6 +1,6 @@
-//! Which source addresses are a guest's own: the first guest that has an address keeps it. It has
-//! those of its leases, of both families, and those that it uses, as long as a lease holds after
-//! the last packet from there.
+//! The source addresses that are a guest's own: the first guest that has an address keeps it. It
+//! has those of its leases, of both families, and those that it uses, as long as a lease holds
+//! after the last packet from there.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,4 +1,4 @@
-//! What goes to a guest next.
+//! The frames that go to a guest next.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ const TCP_HEADER_LEN: u32 = 20;
 /// spare, a packet is below 64 KiB.
 const LONG_LEN_MAX: u32 = 65_480;
 
-/// What the guest takes in one frame.
+/// The contents that the guest takes in one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepts {
     /// TCP over IPv4 that is not cut into segments.

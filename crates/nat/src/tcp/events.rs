@@ -1,4 +1,4 @@
-//! What events of its socket do to a connection.
+//! The effect of events of its socket on a connection.
 
 use ringway_net::Nanos;
 

@@ -1,4 +1,4 @@
-//! What a guest's segment does to a connection.
+//! The effect of a guest's segment on a connection.
 
 use ringway_net::Nanos;
 
@@ -47,7 +47,7 @@ impl Tcp {
             self.end(&mut todo);
         }
         if !is_all {
-            // What follows what it did not take is lost with it: a FIN too.
+            // The bytes behind those that the socket did not take are lost with them: a FIN too.
             (self.is_blocked, self.is_fin_pending, self.room) = (true, false, 0);
         }
         todo.asks_room = is_all && !self.has_ended && self.room < self.room_told / 2;
@@ -113,7 +113,7 @@ impl Tcp {
         self.heard = now;
         let offset = segment.seq.from(self.expected);
         let is_near = offset.unsigned_abs() <= WINDOW_MAX;
-        // What was never sent cannot be acknowledged.
+        // A byte that was never sent cannot be acknowledged.
         if !is_near || segment.ack.is_behind(self.max) {
             self.owe_ack();
             return;

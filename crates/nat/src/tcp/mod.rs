@@ -56,7 +56,7 @@ pub(crate) enum Phase {
     Gone,
 }
 
-/// What is to be done about the socket, in the order of the fields.
+/// The work to do about the socket, in the order of the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Todo {
     /// Bytes to be taken off the socket's receive queue.
@@ -89,7 +89,7 @@ pub(crate) struct Tcp {
     /// Behind the last that was ever sent.
     max: Seq,
     window: u32,
-    /// By which segment the window was told: its sequence number and acknowledgement.
+    /// The segment by which the window was told: its sequence number and acknowledgement.
     window_by: (Seq, Seq),
     guest_scale: u8,
     mss: u16,
@@ -199,7 +199,7 @@ impl Tcp {
         tcp
     }
 
-    /// What the guest's answer says about itself.
+    /// Notes the options of the guest's answer.
     pub fn note_options(&mut self, options: SynOptions) {
         self.mss = self.mss.min(options.mss);
         self.guest_scale = options.scale.unwrap_or(0);

@@ -10,7 +10,7 @@ pub(crate) const RST: u8 = 0x04;
 pub(crate) const PSH: u8 = 0x08;
 pub(crate) const ACK: u8 = 0x10;
 
-/// What guests are assumed to take that do not say it (RFC 9293 §3.7.1), and the least believed.
+/// The MSS of guests that do not say theirs (RFC 9293 §3.7.1), and the least that is believed.
 pub(super) const MSS_DEFAULT: u16 = 536;
 const MSS_MIN: u16 = 88;
 
@@ -32,7 +32,7 @@ pub(crate) struct Segment {
     pub data_len: u32,
 }
 
-/// What a SYN says besides.
+/// The options of a SYN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SynOptions {
     pub mss: u16,
@@ -66,7 +66,7 @@ impl Segment {
 }
 
 impl SynOptions {
-    /// What a SYN whose head was copied says; a malformed option ends the list.
+    /// The options of a SYN whose head was copied; a malformed option ends the list.
     pub fn parse(payload: &[u8]) -> Self {
         let mut found = Self { mss: MSS_DEFAULT, scale: None };
         let Ok(packet) = TcpPacket::new_checked(payload) else { return found };

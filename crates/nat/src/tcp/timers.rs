@@ -106,7 +106,7 @@ impl Tcp {
     pub(super) fn rearm(&mut self, now: Nanos) {
         let is_waiting = match self.phase {
             Phase::Answered | Phase::Accepted => true,
-            // What was sent once is waited for, also while it is to be sent again.
+            // A segment that was sent once is waited for, also while it is to be sent again.
             Phase::Open => self.max.is_behind(self.una) || self.window == 0 && self.may_read,
             _ => false,
         };

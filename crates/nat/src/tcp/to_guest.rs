@@ -1,4 +1,4 @@
-//! What goes to the guest next.
+//! The segments that go to the guest next.
 
 use ringway_net::Nanos;
 
@@ -42,7 +42,7 @@ impl Outgoing {
 }
 
 impl Tcp {
-    /// What is due; `len_max`: most bytes of data that one frame may carry.
+    /// The segment that is due; `len_max`: most bytes of data that one frame may carry.
     pub fn next(&self, len_max: u32) -> Option<Outgoing> {
         match self.phase {
             Phase::Connecting | Phase::Gone => None,

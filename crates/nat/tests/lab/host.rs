@@ -6,7 +6,7 @@ use ringway_nat::{Action, Close, Emit, Event, Failure, FlowId, Protocol, Read, T
 
 use super::wire::Random;
 
-/// What a connection attempt comes to.
+/// The outcome of a connection attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Answer {
     #[default]
@@ -20,13 +20,13 @@ pub struct Fake {
     pub flow: FlowId,
     pub protocol: Protocol,
     pub to: Target,
-    /// What the application sends, and how much of it is already in the receive queue.
+    /// The data that the application sends, and the part that is already in the receive queue.
     pub outgoing: VecDeque<u8>,
     pub queue: VecDeque<u8>,
     pub ends: bool,
     has_ended: bool,
     pub consumed: u64,
-    /// What the guest sent, taken by the application, and still in the send buffer.
+    /// The data that the guest sent, taken by the application, and still in the send buffer.
     pub received: Vec<u8>,
     buffer: VecDeque<u8>,
     pub reads: bool,
@@ -200,7 +200,7 @@ impl Host {
             Action::Close { flow, how } => {
                 let fake = self.open(flow);
                 fake.closed = Some(how);
-                // What was sent still arrives.
+                // The data that was sent still arrives.
                 fake.received.extend(fake.buffer.drain(..));
                 None
             }
@@ -213,7 +213,7 @@ impl Host {
         fake
     }
 
-    /// What is read for a frame: `None`: no frame.
+    /// The data that is read for a frame; `None`: no frame.
     pub fn read(&mut self, emit: &mut Emit) -> (Read, Option<Vec<u8>>) {
         let Some(source) = emit.source else { return (Read::Bytes(0), Some(Vec::new())) };
         let fake = self.open(emit.flow);

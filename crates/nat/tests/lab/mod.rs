@@ -174,7 +174,7 @@ impl Lab {
         self.wire.to_guest.extend(frames);
     }
 
-    /// What the router has for a guest, as segments.
+    /// The frames that the router has for a guest, as segments.
     pub fn frames_for(&mut self, guest: Guest) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         for _ in 0..64 {

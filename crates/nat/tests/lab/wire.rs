@@ -27,7 +27,7 @@ impl Random {
 pub struct Wire {
     pub to_guest: VecDeque<Vec<u8>>,
     pub from_guest: VecDeque<Vec<u8>>,
-    /// What happens to so many of 100 frames.
+    /// The number of frames of 100 that are lost, that come twice, and that come late.
     pub lost: u64,
     pub doubled: u64,
     pub late: u64,
