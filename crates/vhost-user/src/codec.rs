@@ -43,13 +43,13 @@ pub enum HeaderError {
     /// Not protocol version 1.
     #[error("vhost-user version {version}, only version 1 is known")]
     Version {
-        /// What the header says.
+        /// The version that the header says.
         version: u32,
     },
     /// Longer than any honest message.
     #[error("vhost-user payload of {len} bytes, the limit is {PAYLOAD_LEN_MAX}")]
     PayloadTooLong {
-        /// What the header says.
+        /// The length that the header says.
         len: u32,
     },
     /// The bytes are not one whole message.
@@ -279,7 +279,7 @@ pub fn is_config_change(bytes: &[u8]) -> bool {
     split(bytes).is_ok_and(|(header, _)| header.code == BACKEND_CONFIG_CHANGE && !header.is_reply())
 }
 
-/// What is left of a payload.
+/// The rest of a payload.
 struct Payload<'a> {
     left: &'a [u8],
     len: usize,

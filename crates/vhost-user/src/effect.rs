@@ -1,4 +1,4 @@
-//! What a session wants done, and what came of it.
+//! The effects that a session wants, and what came of them.
 //!
 //! Plain values: the code that carries the effects out needs to know nothing about vhost-user.
 
@@ -18,7 +18,7 @@ pub enum Effect {
     /// A queue stops; where it stood is reported in [`Applied::stopped`]. The ring is not touched
     /// any more when the report is made.
     StopQueue {
-        /// Which queue.
+        /// The index of the queue.
         index: u16,
     },
     /// The device is reset: forget what was negotiated and what the driver has set. Memory stays.
@@ -33,9 +33,9 @@ pub enum Effect {
     RemoveMemory(MemoryRange),
     /// A queue starts.
     StartQueue {
-        /// Which queue.
+        /// The index of the queue.
         index: u16,
-        /// Of which format.
+        /// The format of the ring.
         format: Format,
         /// Where it is and where to continue.
         setup: QueueSetup,
@@ -52,7 +52,7 @@ pub enum Effect {
     /// The ring of a running queue is somewhere else now (or its memory is); the position stays.
     /// Behind one of the memory effects: in that memory, so both belong into one step.
     RebindQueue {
-        /// Which queue.
+        /// The index of the queue.
         index: u16,
         /// Where.
         areas: Areas,
@@ -60,7 +60,7 @@ pub enum Effect {
     /// A transmitq that does not run because it is disabled: what is available in it becomes used,
     /// and goes nowhere. Where it stands then is reported in [`Applied::stopped`].
     DiscardPackets {
-        /// Which queue.
+        /// The index of the queue.
         index: u16,
         /// Where it is and where to continue; if this outcome has stopped it, where it stood.
         setup: QueueSetup,
@@ -72,21 +72,21 @@ pub enum Effect {
     WatchKicks(Vec<(u16, UntrustedFd)>),
     /// Another kick fd for a running queue.
     SetKick {
-        /// Which queue.
+        /// The index of the queue.
         index: u16,
         /// The fd.
         fd: Option<UntrustedFd>,
     },
     /// Another call fd for a running queue.
     SetCall {
-        /// Which queue.
+        /// The index of the queue.
         index: u16,
         /// The fd.
         fd: Option<UntrustedFd>,
     },
     /// Another error fd for a running queue.
     SetError {
-        /// Which queue.
+        /// The index of the queue.
         index: u16,
         /// The fd.
         fd: Option<UntrustedFd>,
@@ -99,7 +99,7 @@ pub enum Effect {
     SetMtu(u16),
 }
 
-/// What a request leads to.
+/// The consequences of a request.
 #[derive(Debug)]
 #[must_use = "the effects have to be carried out and the reply has to be completed"]
 pub struct Outcome {
@@ -114,14 +114,14 @@ pub struct Outcome {
     pub is_remembered: bool,
 }
 
-/// What the effects of one outcome came to.
+/// The result of the effects of one outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// Whether all of them succeeded. If not, no queue of this outcome has started: one that had
     /// started already was stopped again, and is among [`stopped`](Self::stopped).
     pub ok: bool,
-    /// Whether what comes before rings are moved and started was carried out: memory, features.
-    /// Counts only if not all succeeded.
+    /// Whether the effects before those that move and start rings were carried out: memory,
+    /// features. Counts only if not all succeeded.
     pub is_set_up: bool,
     /// Where each queue stood that was stopped. A queue that did not run is left out.
     pub stopped: Vec<(u16, Position)>,
@@ -144,7 +144,7 @@ pub struct PendingReply {
     pub(crate) before: Before,
 }
 
-/// What to go back to where effects fail.
+/// The state to go back to where effects fail.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     /// When the features cannot be used.
@@ -158,7 +158,7 @@ pub(crate) struct Before {
     pub started: Vec<u16>,
 }
 
-/// What is to be replied, as far as it is known before the effects.
+/// The answer to be given, as far as it is known before the effects.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// Acknowledge, if that is wanted.

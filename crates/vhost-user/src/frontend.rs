@@ -34,7 +34,7 @@ pub enum FrontendError {
     /// The back-end did not answer in time.
     #[error("the back-end did not answer {} within {timeout:?}", request_name(*.code))]
     Timeout {
-        /// Which request.
+        /// The code of the request.
         code: u32,
         /// How long it was waited for.
         timeout: Duration,
@@ -42,19 +42,19 @@ pub enum FrontendError {
     /// The back-end closed the connection.
     #[error("the back-end closed the connection at {}", request_name(*.code))]
     Closed {
-        /// During which request.
+        /// The code of the request at which that happened.
         code: u32,
     },
     /// The back-end said no.
     #[error("the back-end refused {}", request_name(*.code))]
     Refused {
-        /// Which request.
+        /// The code of the request.
         code: u32,
     },
     /// The back-end answered something else.
     #[error("the back-end's answer to {} makes no sense", request_name(*.code))]
     UnexpectedReply {
-        /// Which request.
+        /// The code of the request.
         code: u32,
     },
     /// Features that the back-end does not offer.
@@ -65,10 +65,10 @@ pub enum FrontendError {
     },
 }
 
-/// What a back-end needs to start a queue.
+/// The facts that a back-end needs to start a queue.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueStart<'a> {
-    /// Which queue.
+    /// The index of the queue.
     pub index: u16,
     /// Entries.
     pub size: u16,

@@ -38,10 +38,10 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(250);
 /// How often it is tried.
 const LOCK_EVERY: Duration = Duration::from_millis(1);
 
-/// What is tried with a file on which no process listens.
+/// The operation on a file on which no process listens.
 const REMOVE: &str = "remove the old socket";
 
-/// Who may open the socket's file.
+/// The users that may open the socket's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     /// Its permissions, at most 0777.
@@ -113,7 +113,7 @@ impl Listener {
         Ok(Self { listener: listener.into(), path: path.to_owned(), file, made_for })
     }
 
-    /// What tells the file of this listener from another one at its path.
+    /// The marks that tell the file of this listener from another one at its path.
     pub fn made(&self) -> Made {
         Made { file: self.file, made_for: self.made_for }
     }

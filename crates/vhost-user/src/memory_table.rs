@@ -1,4 +1,4 @@
-//! What the session knows of guest memory: addresses only, nothing is mapped here.
+//! The session's knowledge of guest memory: addresses only, nothing is mapped here.
 //!
 //! It exists to translate ring addresses, which a front-end gives in its own address space, and to
 //! refuse tables that cannot be right. Regions may come in any order. QEMU up to 7.2 adds, and

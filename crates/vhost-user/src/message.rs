@@ -84,7 +84,7 @@ pub(crate) mod code {
 /// A front-end's request and whether it waits for an acknowledgement.
 #[derive(Debug)]
 pub struct Message {
-    /// What is asked.
+    /// The request.
     pub request: Request,
     /// The `NEED_REPLY` flag. Requests that have a reply of their own are answered either way.
     pub reply_wanted: bool,
@@ -138,7 +138,7 @@ impl MemoryRegion {
 /// `SET_VRING_ADDR`: where the parts of a ring are, in the front-end's own address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VringAddress {
-    /// Which ring.
+    /// The index of the ring.
     pub index: u32,
     /// Bit 0: log writes (not offered, ignored).
     pub flags: u32,
@@ -155,7 +155,7 @@ pub struct VringAddress {
 /// `SET_VRING_KICK`, `_CALL`, `_ERR`: a ring and its notification fd, or none.
 #[derive(Debug)]
 pub struct VringFd {
-    /// Which ring; everything of the payload but the "no fd" flag.
+    /// The index of the ring; everything of the payload but the "no fd" flag.
     pub index: u64,
     /// `None`: the front-end says that there is none.
     pub fd: Option<UntrustedFd>,
@@ -226,10 +226,10 @@ pub enum Request {
     },
 }
 
-/// What is wrong with one message; the connection can go on.
+/// The fault in one message; the connection can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum WhyMalformed {
-    /// What it says could not be kept for a successor of this process.
+    /// Its content could not be kept for a successor of this process.
     #[error("it is more than is kept of one front-end")]
     NotKept,
     /// Fewer bytes than the request needs.
@@ -268,14 +268,14 @@ pub enum WhyMalformed {
     IsReply,
 }
 
-/// What a back-end answers.
+/// The answer of a back-end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// A number: features, a limit, or an acknowledgement (0: done, 1: refused).
     U64(u64),
     /// `GET_VRING_BASE`
     VringState {
-        /// Which ring.
+        /// The index of the ring.
         index: u32,
         /// Its position, encoded.
         base: u32,

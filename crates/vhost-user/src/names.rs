@@ -1,4 +1,4 @@
-//! What the document calls requests.
+//! The document's names of requests.
 
 /// The document's name of a request, for messages to people.
 pub fn request_name(code: u32) -> &'static str {

@@ -13,7 +13,7 @@ pub enum Refusal {
     /// The message itself is wrong.
     #[error("{}: {why}", request_name(*.code))]
     Malformed {
-        /// Which request.
+        /// The code of the request.
         code: u32,
         /// In what way.
         why: WhyMalformed,
@@ -21,19 +21,19 @@ pub enum Refusal {
     /// A request of a protocol feature that was never offered.
     #[error("{}: not offered", request_name(*.code))]
     NotOffered {
-        /// Which request.
+        /// The code of the request.
         code: u32,
     },
     /// A request that is not known.
     #[error("request {code}: not known")]
     Unknown {
-        /// Which request.
+        /// The code of the request.
         code: u32,
     },
     /// A ring that this device does not have.
     #[error("ring {index}: the device has {rings} rings")]
     NoSuchRing {
-        /// Which.
+        /// The index of the ring.
         index: u64,
         /// How many there are.
         rings: usize,
@@ -41,13 +41,13 @@ pub enum Refusal {
     /// The ring runs; this can only be set while it is stopped.
     #[error("ring {index}: cannot be changed while it runs")]
     RingRuns {
-        /// Which.
+        /// The index of the ring.
         index: u16,
     },
     /// Not a queue size.
     #[error("ring {index}: queue size {size} is not possible: 1 to 32768, a power of two if split")]
     BadQueueSize {
-        /// Which.
+        /// The index of the ring.
         index: u16,
         /// Entries.
         size: u32,
@@ -55,7 +55,7 @@ pub enum Refusal {
     /// A part of the ring is not inside one memory region.
     #[error("ring {index}: its addresses are outside the memory table")]
     RingOutsideMemory {
-        /// Which.
+        /// The index of the ring.
         index: u16,
     },
     /// Features that were not offered.

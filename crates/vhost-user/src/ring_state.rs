@@ -1,4 +1,4 @@
-//! What a front-end has said about one ring, and where it stands while it does not run.
+//! The settings of a front-end for one ring, and where the ring stands while it does not run.
 //!
 //! The position travels in a 32-bit word, the "base". For a split ring it is the next available
 //! index; what a front-end tells there only goes back to it, because the ring starts at the used
@@ -74,7 +74,7 @@ enum Base {
     /// Nothing was said: at the beginning.
     #[default]
     Unset,
-    /// What the front-end said; what it means depends on the format.
+    /// The base that the front-end told; its meaning depends on the format.
     Told(u32),
     /// Where it stood when it was stopped.
     Stood,
@@ -121,7 +121,7 @@ pub(crate) struct RingState {
     base: Base,
     /// Where it stood when it was stopped last.
     pub stood: Option<(Position, Format)>,
-    /// What `GET_VRING_BASE` answered last.
+    /// The last answer to `GET_VRING_BASE`.
     answered: Option<u32>,
     stopping: Option<Stopping>,
 }

@@ -44,7 +44,7 @@ const STATUS_DRIVER_OK: u8 = 4;
 /// The index of a ring has eight bits in the requests that carry an fd.
 const RINGS_MAX: usize = 256;
 
-/// What the device offers on this connection.
+/// The device's offer on this connection.
 #[derive(Debug, Clone)]
 pub struct Offer {
     /// Virtio feature bits (the vhost-user bit 30 is added by itself).

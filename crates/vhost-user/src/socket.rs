@@ -35,7 +35,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// The kernel passes up to 253 fds at once; room for all, so that none is lost unnoticed.
 const KERNEL_FDS_MAX: usize = 253;
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Debug)]
 pub enum Received {
     /// One whole request; it may be malformed, which the session answers.
@@ -46,7 +46,7 @@ pub enum Received {
     Closed,
 }
 
-/// What a read of a message of either direction gave.
+/// The result of a read of a message of either direction.
 pub(crate) enum Raw {
     /// Header and payload, and the fds that came along, at most [`FDS_MAX`].
     Message(Vec<u8>, Vec<UntrustedFd>),
@@ -59,7 +59,7 @@ pub(crate) enum Raw {
 pub struct Piece {
     /// At least one, unless the stream has ended.
     pub bytes: Vec<u8>,
-    /// What came with them.
+    /// The file descriptors that came with them.
     pub fds: Vec<UntrustedFd>,
     /// The kernel could not give all fds to this process.
     pub has_lost_fds: bool,
@@ -69,7 +69,7 @@ pub struct Piece {
 #[derive(Debug)]
 pub struct Connection {
     stream: Untrusted<UnixStream>,
-    /// What has come of the message that is being read.
+    /// The bytes that have come of the message that is being read.
     bytes: Vec<u8>,
     fds: Vec<UntrustedFd>,
     /// The kernel could not give all fds of that message to this process.

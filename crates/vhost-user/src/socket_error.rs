@@ -1,4 +1,4 @@
-//! What goes wrong with a socket, whether it listens or is connected.
+//! The errors of a socket, whether it listens or is connected.
 
 use std::path::PathBuf;
 use std::{fmt, io};
@@ -11,7 +11,7 @@ use crate::codec::HeaderError;
 /// Most file descriptors that one message may carry; more are closed unseen.
 pub const FDS_MAX: usize = 32;
 
-/// What went wrong with a socket.
+/// The error of a socket.
 #[derive(Debug, Error)]
 pub enum SocketError {
     /// The path belongs to a process that answers.
@@ -45,12 +45,12 @@ pub enum SocketError {
         /// The path.
         path: PathBuf,
     },
-    /// Who may connect cannot be changed.
+    /// The part of the file that says who may connect cannot be changed.
     #[error("{}: {part} cannot be changed: {source}", .path.display())]
     Permission {
         /// The path.
         path: PathBuf,
-        /// What of the file.
+        /// The part of the file.
         part: FilePart,
         /// Why not.
         source: io::Error,
@@ -60,11 +60,11 @@ pub enum SocketError {
     Path {
         /// The path.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that was tried.
         what: &'static str,
         /// Why it failed.
         source: io::Error,
-        /// What to do.
+        /// The advice to the user.
         advice: &'static str,
     },
     /// The peer speaks something else.
@@ -84,7 +84,7 @@ pub enum SocketError {
     Io(#[from] io::Error),
 }
 
-/// What of a socket's file says who may connect.
+/// The part of a socket's file that says who may connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilePart {
     /// Its permissions.

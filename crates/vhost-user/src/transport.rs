@@ -73,7 +73,7 @@ impl FrontendTransport {
         Self { frontend, memory, places, queues, status: 0, generation: 0 }
     }
 
-    /// What becomes readable when the device calls about a queue; an eventfd that does not block.
+    /// The eventfd that becomes readable when the device calls about a queue; it does not block.
     pub fn call_fd(&self, queue: u16) -> Option<BorrowedFd<'_>> {
         let queue = self.queues.iter().find(|started| started.index == queue)?;
         Some(queue.call.as_fd())

@@ -225,7 +225,7 @@ fn request() -> impl Strategy<Value = (u32, Vec<u8>, usize)> {
     ]
 }
 
-/// What the effects say must be what the session believes, and no ring starts twice.
+/// The effects must agree with the state that the session believes in, and no ring starts twice.
 #[test]
 fn random_sessions_never_panic_and_their_effects_add_up() {
     let _alone = fds_are_counted();

@@ -73,7 +73,7 @@ const REQUESTS: [&str; 36] = [
     "kicked-quiet 1",
 ];
 
-/// What front-ends send when they start, stop and go on. Rings 0 and 1; a device that stops has
+/// The requests of front-ends that start, stop and go on. Rings 0 and 1; a device that stops has
 /// used three.
 const ORDERS: [(&str, &[&str]); 10] = [
     ("QEMU 7.2: start, stop, cont", &[QEMU, "status 0, get-base 0, get-base 1", QEMU_AGAIN]),

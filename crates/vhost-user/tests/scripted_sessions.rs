@@ -66,7 +66,7 @@ fn remove_uml_module(backend: &mut Backend) {
     for index in [2, 1, 0] {
         let disable = message(18, NEED_REPLY, &u32s(&[index, 0]));
         let stop = format!("stop {index}");
-        // What the guest has just sent in its transmitq goes nowhere.
+        // The packets that the guest has just sent in its transmitq go nowhere.
         let effects = if index == 1 { vec![&*stop, "discard 1"] } else { vec![&*stop] };
         backend.step(&disable, 0, &effects, ack(18));
     }

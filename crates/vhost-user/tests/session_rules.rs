@@ -238,7 +238,7 @@ fn a_running_ring_keeps_its_size_and_base_but_may_move_and_change_fds() {
     assert_eq!(backend.ack(13, &u64s(&[0x100]), 0), ["set 0"]);
     assert_eq!(backend.ack(12, &u64s(&[0]), 1), ["set 0 kick"]);
     assert_eq!(backend.ack(14, &u64s(&[0]), 1), ["set 0 error"]);
-    // What was set on the way is what the ring starts with next time.
+    // The ring starts next time with the fds that were set on the way.
     backend.ack(18, &enable(0, false), 0);
     let start = "start 0 split 256 at 0x108000/0x109000/0x10a000 base 0x0 kick error";
     assert_eq!(backend.ack(18, &enable(0, true), 0), [start]);
@@ -363,7 +363,7 @@ fn memory_that_is_added_twice_goes_when_it_is_removed_twice() {
     let more = region(0x90_0000, 0x1000, 0x9000_0000, 0x4000);
     assert_eq!(backend.ack(37, &more, 1), ["add memory 0x900000+0x1000@0x90000000/0x4000"]);
     assert_eq!(backend.ack(37, &more, 1), [""; 0]);
-    // What differs in anything is another region, in the same place.
+    // A region that differs in anything is another one, in the same place.
     for other in [
         region(0x90_0000, 0x1000, 0x9000_0000, 0),
         region(0x90_0000, 0x1000, 0x9000_1000, 0x4000),

@@ -1,4 +1,4 @@
-//! What is about the device as a whole: features, status, reset, configuration space, memory.
+//! The requests about the device as a whole: features, status, reset, configuration space, memory.
 
 use super::{ACCESS_PLATFORM, Plan, Session};
 use crate::effect::{Answer, Effect};
@@ -113,7 +113,7 @@ impl Session {
         }
     }
 
-    /// What a ring lacked when its start failed may be there now.
+    /// The thing that a ring lacked when its start failed may be there now.
     fn try_all_again(&mut self) {
         self.rings.iter_mut().for_each(|ring| ring.has_failed = false);
     }

@@ -1,4 +1,4 @@
-//! What kicks of rings lead to that do not run.
+//! The consequences of kicks of rings that do not run.
 //!
 //! Two kinds of them are kicked. `GET_VRING_BASE` stops a ring, and one that is stopped starts when
 //! it is kicked (vhost-user, "Ring states"): a monitor that only wants to show where a ring stands

@@ -1,4 +1,5 @@
-//! What a front-end says about one ring. Nothing starts here; the session settles that afterwards.
+//! The requests of a front-end about one ring. Nothing starts here; the session settles that
+//! afterwards.
 
 use super::{Plan, RING_PACKED, Session};
 use crate::effect::{Answer, Effect};

@@ -1,10 +1,11 @@
-//! What a session remembers, for who keeps the requests that a successor needs, and for tests.
+//! The state that a session remembers, for the code that keeps the requests that a successor needs,
+//! and for tests.
 
 use super::Session;
 use crate::message::{MemoryRange, VringAddress};
 use crate::ring_state::{Kick, base_from_position};
 
-/// What a session remembers of one ring.
+/// The state that a session remembers of one ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingView {
     /// Entries, once they are told.

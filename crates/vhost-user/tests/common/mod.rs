@@ -16,7 +16,7 @@ use ringway_virtq::{Areas, Format, Position};
 
 /// Bit 30, which is about vhost-user itself.
 pub const BIT_30: u64 = 1 << 30;
-/// What the tests' device offers: all that matters for rings, and MAC, MTU, STATUS, MRG_RXBUF.
+/// The features of the tests' device: all that matter for rings, and MAC, MTU, STATUS, MRG_RXBUF.
 pub const FEATURES: u64 = 0xd_3101_8028 | 1 << 17;
 /// Every protocol feature that is offered, by number. MQ (0) needs more than one queue pair.
 pub const PROTOCOL_FEATURES: u64 =
@@ -74,7 +74,7 @@ pub fn fds(count: usize) -> Vec<UntrustedFd> {
     (0..count).map(|_| OwnedFd::from(File::open("/dev/null").unwrap()).into()).collect()
 }
 
-/// What came of one message.
+/// The outcome of one message.
 pub struct Step {
     pub effects: Vec<String>,
     pub reply: Option<Vec<u8>>,
