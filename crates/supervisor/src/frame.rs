@@ -1,8 +1,9 @@
 //! vhost-user requests out of a stream, whole, one at a time.
 //!
-//! Who reads asks first how much: [`Framer::wanted`] ends with the header, then with the payload,
-//! so that file descriptors are always those of the message that is being read. While a request is
-//! outstanding nothing is wanted. Limits: a message of [`FRAME_LEN_MAX`] bytes and [`FDS_MAX`] fds.
+//! The reader asks first how much to read: [`Framer::wanted`] ends with the header, then with the
+//! payload, so that file descriptors are always those of the message that is being read. While a
+//! request is outstanding nothing is wanted. Limits: a message of [`FRAME_LEN_MAX`] bytes and
+//! [`FDS_MAX`] fds.
 
 use std::mem::take;
 
@@ -18,7 +19,7 @@ pub const FRAME_LEN_MAX: usize = HEADER_LEN + PAYLOAD_LEN_MAX as usize;
 pub struct Frame<F> {
     /// Header and payload.
     pub bytes: Vec<u8>,
-    /// What came along.
+    /// The file descriptors that came along.
     pub fds: Vec<F>,
     /// The kernel could not hand over all fds that came along.
     pub has_lost_fds: bool,
@@ -33,7 +34,7 @@ pub enum BadFrame {
     /// No message has so many.
     #[error("more than {FDS_MAX} file descriptors came with one message")]
     TooManyFds,
-    /// What is said to be a message, or the beginning of one, is neither.
+    /// The bytes that are said to be a message, or the beginning of one, are neither.
     #[error("not a message, or not the beginning of one")]
     NotOne,
 }

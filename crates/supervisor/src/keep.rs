@@ -1,9 +1,10 @@
 //! The data plane's side: which request is kept in which slot, and which slots it makes needless.
 //!
-//! What is kept is what the [`Session`] goes by: replayed in the order of [`slot`] numbers into a
-//! new session, it gives the same one. So a request that is refused is kept only if the session
-//! remembers it all the same ([`Outcome::is_remembered`](ringway_vhost_user::Outcome)). Which kicks
-//! still count is read from the session.
+//! The requests that are kept are those that the [`Session`] goes by: replayed in the order of
+//! [`slot`] numbers into a new session, they give the same one. So a request that is refused is
+//! kept only if the session remembers it all the same
+//! ([`Outcome::is_remembered`](ringway_vhost_user::Outcome)). Which kicks still count is read from
+//! the session.
 //!
 //! ```text
 //! intend ─► Session::handle ─► effects ─► Intent::is_taken ─► Session::complete ─► settle
@@ -69,7 +70,7 @@ pub mod slot {
     const _: () = assert!(STATUS < crate::slots::SLOTS_MAX);
 }
 
-/// What a request would change, once it is carried out.
+/// The change that a request would make, once it is carried out.
 #[derive(Debug)]
 pub struct Intent {
     what: What,
@@ -96,7 +97,7 @@ enum What {
     },
 }
 
-/// What a request has changed: drops first, then the keep.
+/// The change that a request has made: drops first, then the keep.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Slots that are not needed any more.
@@ -105,7 +106,7 @@ pub struct Changes {
     pub keep: Option<Keep>,
 }
 
-/// What is kept of one front-end.
+/// The requests that are kept of one front-end.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Keeper {
     /// Bytes and fds in each slot.
@@ -127,8 +128,8 @@ impl Intent {
 }
 
 impl Keeper {
-    /// What the request would change. Asked before the session has it; `len` are its bytes, with
-    /// its header.
+    /// The change that the request would make. Asked before the session has it; `len` are its
+    /// bytes, with its header.
     ///
     /// # Errors
     /// It could not be kept: it is to be refused instead.
@@ -288,7 +289,7 @@ impl Keeper {
     /// A successor notes what is replayed to it.
     ///
     /// # Errors
-    /// What was kept there is nothing that is kept there.
+    /// The slot holds something that is never kept there.
     pub fn restore(&mut self, slot: u16, request: &Request, len: usize) -> Result<(), NotKept> {
         let fds = u8::try_from(request.fds().len()).unwrap_or(u8::MAX);
         let keep = Keep { slot, fds };

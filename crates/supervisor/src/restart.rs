@@ -39,8 +39,8 @@ pub const KILLS_FREE: u32 = 16;
 /// After this time without one, deaths are forgotten.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// So many deaths within [`FAILING_WITHIN`]: it is said that it fails. It is started again
-/// nevertheless.
+/// The number of deaths within [`FAILING_WITHIN`] after which it is said that it fails. It is
+/// started again nevertheless.
 pub const FAILING_DEATHS: usize = 5;
 /// See [`FAILING_DEATHS`].
 pub const FAILING_WITHIN: Duration = Duration::from_secs(10);
@@ -114,7 +114,7 @@ impl Busy {
 /// A request: its front-end and its number.
 pub type RequestId = (u32, u32);
 
-/// What follows from a death.
+/// The consequences of a death.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// When to start the next one.
@@ -134,7 +134,7 @@ pub struct Restarts {
     /// Not forgotten: as many as count.
     deaths: VecDeque<Instant>,
     waits: usize,
-    /// What the last fault may be blamed on: ports, each with the number of faults in a row, and
+    /// The suspects of the last fault: ports, each with the number of faults in a row, and
     /// requests.
     suspects: (BTreeMap<u16, u32>, Vec<RequestId>),
     quarantines: BTreeMap<u16, Quarantine>,
@@ -192,7 +192,7 @@ impl Restarts {
             verdict.quarantine = self.blame_ports(busy);
             verdict.release = self.clear(&verdict.quarantine);
         }
-        // What has not been blamed yet is gone when the next one starts.
+        // A port that is newly blamed is gone when the next one starts.
         let blamed = verdict.quarantine.iter();
         if blamed.filter(|port| self.quarantine(**port, now)).count() == 0 {
             let wait = WAITS[self.waits.min(WAITS.len() - 1)];

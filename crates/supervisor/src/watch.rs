@@ -43,7 +43,7 @@ pub struct Beat {
     pub is_asleep: bool,
 }
 
-/// What to do to a data plane.
+/// The signal to send to a data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// SIGABRT, so that it can say where it is.
@@ -99,7 +99,7 @@ pub struct Watch {
     question: Question,
     /// The last sign of life of each worker, and when it was new.
     beats: Vec<(Beat, Instant)>,
-    /// What stood still before counts from then on.
+    /// A worker that stood still before counts from then on.
     anew: Option<Instant>,
     aborted: Option<Instant>,
     is_killed: bool,

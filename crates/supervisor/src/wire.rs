@@ -1,4 +1,4 @@
-//! What supervisor and data plane tell each other, as bytes of one `SOCK_SEQPACKET` message each.
+//! The messages between supervisor and data plane, as bytes of one `SOCK_SEQPACKET` message each.
 //!
 //! Little-endian: one byte that says which message, then its fields in order; a text or a list has
 //! its length in front, two bytes. Every field has a limit in its type, so that what is encoded
@@ -51,7 +51,7 @@ pub const KNOWN_STATIONS_MAX: usize = 2048;
 /// Most IP addresses of a port that are told of.
 pub const SEEN_IPS_MAX: usize = 16;
 
-/// What is wrong with a message.
+/// The fault in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BadMessage {
     /// It ends within a field.
@@ -60,7 +60,7 @@ pub enum BadMessage {
     /// There is more behind its last field.
     #[error("{left} bytes are behind its last field")]
     TooLong {
-        /// So many bytes.
+        /// The number of these bytes.
         left: usize,
     },
     /// No message has this number.
@@ -86,7 +86,7 @@ pub enum BadMessage {
     /// Not as many fds as the message has.
     #[error("{came} file descriptors came with it")]
     Fds {
-        /// So many.
+        /// The number of fds that came.
         came: usize,
     },
 }
@@ -108,7 +108,7 @@ impl Versions {
     }
 }
 
-/// What only the supervisor can see of a request, and makes it one to be refused.
+/// A flaw of a request that only the supervisor can see, and that makes it one to be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
     /// Not all of its fds could be received.
@@ -150,7 +150,7 @@ pub struct KnownStation {
     pub is_leased: bool,
 }
 
-/// What a front-end did that keeps others waiting: its port accepts none for a while.
+/// The offence of a front-end that keeps others waiting: its port accepts none for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offence {
     /// A call would have waited for it.

@@ -1,4 +1,5 @@
-//! What is kept of a front-end's requests is enough to have the same session again, and no more.
+//! The requests that are kept of a front-end are enough to have the same session again, and no
+//! more.
 
 mod common;
 
@@ -159,7 +160,7 @@ fn what_could_not_be_carried_out_is_kept_as_far_as_the_session_goes_by_it() {
     }
     assert_eq!(it.shown(), before);
     // The ring was stopped for memory that could not be mapped, and cannot be started again now.
-    // What is only counted is not undone by that.
+    // A region that is only counted is not undone by that.
     let mut other = running();
     (other.succeeds, other.is_set_up) = (false, false);
     assert_eq!(told(&other.send(&table(&[3]))), "");

@@ -100,7 +100,7 @@ enum State<C> {
 struct Handover<C> {
     from: PlaneNumber,
     to: PlaneNumber,
-    /// Who asked for it; `None`: the supervisor itself, for one of its own program.
+    /// The client that asked for it; `None`: the supervisor itself, for one of its own program.
     by: Option<C>,
     begun: Instant,
     step: Step,
@@ -243,7 +243,8 @@ impl<C: Copy> Succession<C> {
         self.replacement.as_ref().is_some_and(|it| it.is_checked)
     }
 
-    /// Who has asked for the supervisor's replacement, and for how long packets waited before.
+    /// The client that has asked for the supervisor's replacement, and for how long packets waited
+    /// before.
     #[must_use]
     pub fn replacement(&self) -> Option<(C, Duration)> {
         self.replacement.as_ref().map(|it| (it.by, it.stall))

@@ -61,7 +61,7 @@ pub fn pieces<const MAX: usize>(bytes: &[u8]) -> impl Iterator<Item = (bool, Byt
     })
 }
 
-/// What is left to read of a message.
+/// The rest of a message that is still to be read.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {

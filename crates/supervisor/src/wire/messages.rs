@@ -60,7 +60,7 @@ macro_rules! messages {
 messages! {
     /// From the supervisor to the data plane.
     ToData
-    /// What holds for all ports; the first message.
+    /// The settings that hold for all ports; the first message.
     1 Config { settings: Bytes<SETTINGS_LEN_MAX> }
     /// A port, or one whose tap was opened anew, with the queues of its tap, and behind them a
     /// socket to ask about the interface with; or a router with the Unix sockets that lead into
@@ -103,7 +103,7 @@ messages! {
 messages! {
     /// From the data plane to the supervisor.
     ToSupervisor
-    /// Which versions it knows; its first message.
+    /// The versions that it knows; its first message.
     129 Hello { wire: Versions, journal: Versions }
     /// An order of that number was carried out, or why it was not. With `is_closing`, what a
     /// front-end had sent is still being closed: `Closed` follows.
@@ -117,7 +117,7 @@ messages! {
     }
     /// These are not needed any more: a ring has gone on by itself.
     132 Forget { link: u32, drops: List<SlotRange, DROPS_MAX> }
-    /// What front-ends of this port had sent, and was not needed any more, is closed.
+    /// All that front-ends of this port had sent, and that was not needed any more, is closed.
     133 Closed { port: u16 }
     /// Everything was replayed; or it cannot work at all.
     134 Ready { refusal: Option<Text<REASON_LEN_MAX>> }

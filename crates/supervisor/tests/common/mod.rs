@@ -103,7 +103,7 @@ fn fds(count: usize) -> Vec<UntrustedFd> {
     (0..count).map(|_| OwnedFd::from(File::open("/dev/null").unwrap()).into()).collect()
 }
 
-/// What a session shows of itself.
+/// The state that a session shows of itself.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shown {
     pub accepted: Option<u64>,
@@ -242,7 +242,7 @@ pub fn name(number: u16) -> String {
     format!("{kind} {}", number - first)
 }
 
-/// What has changed, in words.
+/// The changes, in words.
 pub fn told(changes: &Changes) -> String {
     let keep = changes.keep.iter().map(|keep| format!("keep {} fds {}", name(keep.slot), keep.fds));
     let drops = changes.drops.iter().map(|range| match range.first == range.last {
