@@ -46,7 +46,7 @@ pub struct NatSpec {
     pub forwards: Vec<ForwardSpec>,
 }
 
-/// Who answers the guests' questions for names.
+/// The resolvers that answer the guests' questions for names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Dns {
     /// The host's resolvers.
@@ -187,7 +187,7 @@ pub(super) fn address(origin: &Origin, text: &str) -> Result<IpAddr, SpecError> 
     })
 }
 
-/// Who answers.
+/// The resolvers that answer.
 pub(super) fn dns(text: &OptionText<'_>) -> Result<Dns, SpecError> {
     match text.text {
         None | Some("auto") => Ok(Dns::Host),

@@ -35,7 +35,7 @@ pub fn needs_text(kind: &str) -> bool {
 pub const KIND_ADVICE: &str =
     "write vm:SOCKET, vm-connect:SOCKET, tap:IFNAME, tap-fd:NUMBER or nat: after the =";
 
-/// Who may open the file of a port's socket.
+/// The users that may open the file of a port's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketAccess {
     /// Its permissions, at most 0777.
@@ -198,7 +198,7 @@ impl PortSpec {
         PortPolicy { notes_ips: self.syncs_neighbours, ..self.rules.policy() }
     }
 
-    /// Who may open the socket's file.
+    /// The users that may open the socket's file.
     pub fn socket_access(&self) -> SocketAccess {
         let mode = match self.socket_group {
             Some(_) => SOCKET_MODE | GROUP_MAY_CONNECT,
@@ -211,7 +211,7 @@ impl PortSpec {
         }
     }
 
-    /// Who is named and cannot open the socket's file, if there is one: what is wrong.
+    /// The fault, if a user or a group is named and cannot open the socket's file.
     pub fn locked_out(&self) -> Option<String> {
         let mode = self.socket_access().mode;
         let owner = self.socket_user.as_ref().filter(|_| mode & SOCKET_MODE != SOCKET_MODE);

@@ -1,4 +1,4 @@
-//! Who answers questions for names.
+//! The resolvers that answer questions for names.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};

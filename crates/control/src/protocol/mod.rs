@@ -92,7 +92,7 @@ pub enum Request {
         /// The options that change.
         options: Map<String, Value>,
     },
-    /// Who is behind a router, and through what?
+    /// The state of a router, and the flows through it.
     PortShow(PortShowQuestion),
     /// The addresses behind ports.
     Fdb(FdbQuestion),
