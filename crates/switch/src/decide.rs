@@ -39,7 +39,7 @@ pub struct Flood {
     audience: Audience,
 }
 
-/// Who wants a packet for several ports.
+/// The receivers of a packet for several ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Audience {
     Everybody,

@@ -132,7 +132,7 @@ impl Lock<'_> {
         if !source.is_unspecified() {
             return self.check_ip(source);
         }
-        // Who has no address yet asks for one, or reports groups.
+        // A station that has no address yet asks for one, or reports groups.
         let is_first = word(ip, 6).ok_or(UNREAD)? & 0x1fff == 0;
         let may_lack_address = match *ip.get(9).ok_or(UNREAD)? {
             UDP if is_first => word(ip, header_len + 2).ok_or(UNREAD)? == DHCP_SERVER_PORT,
@@ -165,7 +165,7 @@ impl Lock<'_> {
         let options_at = match kind {
             ROUTER_SOLICITATION => 8,
             NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT => 24,
-            // Who has addresses of its own only is no router.
+            // A guest that has addresses of its own only is no router.
             ROUTER_ADVERTISEMENT | REDIRECT if !self.ips.is_empty() => {
                 return Err(FalseClaim::Router { is_redirect: kind == REDIRECT });
             }

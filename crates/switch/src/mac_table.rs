@@ -114,8 +114,8 @@ pub(crate) struct MacTable {
     claims: Claims,
 }
 
-/// Who may change the table, and who owns how much of it. Changes write here, so it has cache lines
-/// of its own: every lookup reads the seed.
+/// The worker that may change the table, and how much of it each port owns. Changes write here, so
+/// it has cache lines of its own: every lookup reads the seed.
 #[repr(align(64))]
 struct Ownership {
     /// Entries each port may have now.

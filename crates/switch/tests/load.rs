@@ -80,7 +80,7 @@ fn a_silent_station_is_forgotten_and_no_other() {
         };
         assert_eq!(load.seen(station(port.0, number)), expected, "{port} {number}");
     }
-    // Who speaks again is known again.
+    // A station that speaks again is known again.
     load.talk(TALK_EVERY_MS, |_, _| false);
     assert_eq!(load.seen(station(0, 0)), Route::One(PortId(0)));
 }

@@ -53,7 +53,7 @@ fn query(bench: &mut Bench) {
     bench.send(0, &mld(100, &[&[130, 0, 0, 0, 0, 0, 0, 0], &[0; 16][..]].concat())).unwrap();
 }
 
-/// Who gets a packet to the group from the uplink.
+/// The ports that get a packet to the group from the uplink.
 fn members(bench: &mut Bench) -> Vec<u16> {
     bench.reached(0, &ethernet(GROUP_MAC, mac(100), IPV4, &ipv4(UDP, HOST, GROUP, &[0; 20])))
 }
