@@ -155,7 +155,7 @@ pub fn options((_, name, vlan, last, ip): &Guest) -> String {
     )
 }
 
-/// What `ringway attach-host` prints for a host.
+/// The output of `ringway attach-host` for a host.
 fn setup(stage: &Stage, at: usize) -> anyhow::Result<HostSetup> {
     let mut command = shell::command(&[&stage.programs.ringway]);
     command.args(["attach-host", "frr", "--address", HOSTS[at], "--peer", REFLECTOR]);

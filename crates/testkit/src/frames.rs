@@ -28,7 +28,7 @@ pub const STAMPED_LEN_MIN: usize = ETHERNET_LEN + IPV4_LEN + TCP_LEN + STAMP_LEN
 /// Longest stamped packet in bytes.
 pub const STAMPED_LEN_MAX: usize = ETHERNET_LEN + 65_535;
 
-/// Who sends to whom.
+/// The sender and the receiver of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     /// Sender.

@@ -33,7 +33,7 @@ const HOLD_US: u64 = 9_000_000;
 /// A MAC address, and the same with its IP address.
 const ROUTES_OF_GUEST: usize = 2;
 
-/// Who is where: for each host, how many guests in which network.
+/// The places of guests: for each host, how many guests in which network.
 struct Fabric {
     hosts: Vec<BTreeMap<u32, usize>>,
     /// Of each network: guests, hosts.

@@ -1,4 +1,4 @@
-//! Who talks with whom, and how much of it is measured.
+//! The pairs of guests that talk with each other, and how much of it is measured.
 
 use std::time::Duration;
 

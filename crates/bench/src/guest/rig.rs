@@ -127,7 +127,7 @@ impl Rig {
         Side::Guest(&mut self.asking)
     }
 
-    /// Who answers pings and iperf3.
+    /// The address of the guest that answers pings and iperf3.
     pub fn address(&self) -> String {
         self.plan.address(1)
     }

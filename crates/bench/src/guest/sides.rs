@@ -1,4 +1,4 @@
-//! Who keeps to which processors while guests are measured.
+//! The processors that each process keeps to while guests are measured.
 //!
 //! How: a guest and what runs beside it have a processor each. Left to the scheduler, both and the
 //! other end of the traffic change places all the time: a User Mode Linux guest then moves half as

@@ -32,7 +32,7 @@ impl Sim {
         // Another visit may come first, and a wake-up that is under way already is not put forward.
         let woken_ns = self.costs.kick_ns + self.guest_sends_ns_max + self.costs.wake_ns;
         self.waits.slack_ns = self.waits.slack_ns.max(2 * (end - now) + woken_ns);
-        // Who notifies every time is not stopped from it during the visit either.
+        // A guest that notifies every time is not stopped from it during the visit either.
         self.from_guest.arm(if self.is_every { Arm::Next } else { Arm::Never });
         self.visit = Some(done);
         self.device.turn_at = end;
