@@ -129,7 +129,7 @@ fn fill(bytes: &mut [u8], first: u64) {
     }
 }
 
-/// What a peer has asked for.
+/// The number of bytes that a peer has asked for.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     NotYet,
@@ -138,7 +138,7 @@ enum Asked {
 }
 
 fn read_number(socket: &mut Socket<'_>, line: &mut Text<LINE_LEN_MAX>) -> Asked {
-    // What does not fit stays in the socket, and the line is then too long.
+    // The bytes that do not fit stay in the socket, and the line is then too long.
     let read = socket.recv(|bytes| (line.append(bytes), ()));
     if read.is_err() && !socket.may_recv() {
         return Asked::Nonsense;

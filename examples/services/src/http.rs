@@ -21,7 +21,7 @@ pub struct Http {
     request: Text<REQUEST_LEN_MAX>,
 }
 
-/// What a request wants.
+/// The answer that a request wants.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     status: &'static str,
@@ -40,7 +40,7 @@ impl Conversation for Http {
 
     fn step<R: fmt::Display>(&mut self, socket: &mut Socket<'_>, report: &R) {
         if socket.can_recv() {
-            // What does not fit waits for the next step.
+            // The bytes that do not fit wait for the next step.
             let _ = socket.recv(|bytes| (self.request.append(bytes), ()));
         }
         // An answer is only made if all of it can be sent, so nothing has to be remembered.

@@ -1,4 +1,4 @@
-//! What a guest can offer over TCP with ringway's driver and smoltcp alone.
+//! The services that a guest can offer over TCP with ringway's driver and smoltcp alone.
 //!
 //! How: [`Services`] owns the stack and its sockets. Each service is a [`Conversation`] with one
 //! peer, and a [`Listener`] holds as many of them as can go on at once. The caller polls, with the

@@ -81,7 +81,7 @@ impl Services {
         self.sink.step(&mut self.sockets, report);
         self.source.step(&mut self.sockets, report);
         self.http.step(&mut self.sockets, report);
-        // What the steps have made is sent now, not at the next poll.
+        // The packets that the steps have made are sent now, not at the next poll.
         self.interface.poll_egress(now, device, &mut self.sockets);
         self.interface.poll_delay(now, &self.sockets).map(|delay| delay.total_micros())
     }

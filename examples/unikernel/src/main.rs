@@ -128,7 +128,7 @@ impl Guest<'_> {
         let mut services = Services::new(&mut device, mac, addressing, seed, clock.now_us());
         let (mut address, mut has_sent) = (None, false);
         let (mut moved, mut idle) = (0, 0);
-        // What was sent is looked at when there is more to send.
+        // The packets that were sent are looked at when there is more to send.
         let _ = device.driver().tx.arm_calls(Arm::Never);
         println!("serving as {mac}, {} KiB of heap left", machine::heap_left() >> 10);
         loop {

@@ -19,7 +19,7 @@ pub const MMIO_LEN: usize = 0x200;
 const MICROVM_MMIO: u64 = 0xfeb0_0000;
 const MICROVM_MMIO_PLACES: usize = 24;
 
-/// What is wanted.
+/// The options that are wanted.
 #[derive(Debug)]
 pub struct Options {
     /// Where the address comes from.

@@ -9,7 +9,7 @@ use ringway_virtq::DriverQueue;
 
 use crate::{Guest, machine};
 
-/// What there was to count at one moment.
+/// The counters at one moment.
 #[derive(Debug)]
 pub struct Report<'a> {
     transport: &'a str,

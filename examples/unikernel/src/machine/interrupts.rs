@@ -81,7 +81,7 @@ const _: () = assert!(size_of::<Table>() == TABLE_LIMIT as usize + 1);
 
 static TABLE: Table = Table([const { AtomicU64::new(0) }; 512]);
 
-/// What `lidt` reads.
+/// The pointer that `lidt` reads.
 #[repr(C, packed)]
 struct TablePointer {
     limit: u16,

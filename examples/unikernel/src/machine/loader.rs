@@ -1,10 +1,11 @@
-//! What the loader says: the command line, and where memory ends (PVH, `struct hvm_start_info`).
+//! The information of the loader: the command line, and where memory ends (PVH, `struct
+//! hvm_start_info`).
 //!
 //! Limits: the loader is trusted; a command line has at most 4,096 bytes.
 
 use core::ptr;
 
-/// What every version begins with.
+/// The number that every version begins with.
 const MAGIC: u32 = 0x336e_c578;
 /// A memory map entry of usable memory.
 const MEMORY: u32 = 1;
@@ -13,7 +14,7 @@ const COMMAND_LINE_LEN_MAX: usize = 4096;
 /// Entries of the memory map that are looked at.
 const ENTRIES_MAX: u32 = 128;
 
-/// What the loader leaves in memory.
+/// The information that the loader leaves in memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct StartInfo {

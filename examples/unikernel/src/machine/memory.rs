@@ -15,7 +15,7 @@ use ringway_virtq::SharedSlice;
 
 /// Behind this are devices, not memory.
 const MEMORY_END: usize = 0xc000_0000;
-/// What is mapped at all.
+/// The end of all mapped memory.
 const MAPPED_END: u64 = 1 << 32;
 
 const PAGE_LEN: usize = 4096;

@@ -34,7 +34,7 @@ macro_rules! println {
     }};
 }
 
-/// What `main` gets.
+/// The machine that `main` gets.
 #[derive(Debug)]
 pub struct Machine {
     /// The words that the loader passes on.
