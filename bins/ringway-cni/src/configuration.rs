@@ -66,7 +66,7 @@ pub enum Kind {
     Tap,
 }
 
-/// Who gives addresses.
+/// The plugin that gives addresses.
 #[derive(Debug, Deserialize)]
 pub struct Ipam {
     #[serde(rename = "type")]
@@ -125,7 +125,7 @@ impl Configuration {
         })
     }
 
-    /// Who gives addresses, if anyone does.
+    /// The plugin that gives addresses, if there is one.
     pub fn ipam(&self) -> Option<&str> {
         self.ipam.as_ref()?.kind.as_deref()
     }
