@@ -1,4 +1,4 @@
-//! Who answers this machine's questions for names.
+//! The resolvers that answer this machine's questions for names.
 
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 

@@ -1,4 +1,5 @@
-//! Who may connect to a port, and who has: the socket's file, and the process at the other end.
+//! The users that may connect to a port, and the one that has: the socket's file, and the process
+//! at the other end.
 
 mod common;
 mod shell;

@@ -125,7 +125,7 @@ fn an_added_port_that_cannot_be_opened_again_is_kept_for_the_next_start() {
     restart(ringway, nothing, &["a"]);
 }
 
-/// Who repairs it finds it as it was, whatever happens to ports of the configuration.
+/// The user that repairs it finds it as it was, whatever happens to ports of the configuration.
 #[test]
 fn a_file_that_cannot_be_read_stays_as_it_is_until_a_port_is_added() {
     let directory = service();

@@ -13,7 +13,7 @@ fn guest(directory: &Path, name: &str) -> AnyUserGuest {
     wait_for("a guest", || AnyUserGuest::attach(&socket, &GuestOptions::default()).ok())
 }
 
-/// Who was announced to this guest since the last look, when nothing more comes.
+/// The stations that were announced to this guest since the last look, when nothing more comes.
 fn announced(guest: &mut AnyUserGuest) -> Vec<[u8; 6]> {
     let mut all = Vec::new();
     loop {

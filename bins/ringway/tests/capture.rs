@@ -444,7 +444,7 @@ fn wireshark_is_told_the_ports_and_gets_their_packets() {
     assert_eq!(packets.into_iter().map(|it| it.bytes).collect::<Vec<_>>(), [there]);
 }
 
-/// Who talks how much.
+/// The talkers of a port, and how much each of them talks.
 #[test]
 fn flows_of_a_port_are_listed_the_largest_first() {
     let directory = tempfile::tempdir().expect("a directory");

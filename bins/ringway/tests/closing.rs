@@ -21,7 +21,7 @@ const CLOSING_TIME: Duration = Duration::from_secs(8);
 /// The longest time of anything that does not wait for that.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Who is served at once is answered within that time.
+/// A front-end that is served at once is answered within that time.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
 const GET_FEATURES: u32 = 1;
@@ -63,7 +63,7 @@ struct SlowToClose {
     fd: OwnedFd,
     /// Inodes of this socket and of the connection in its queue.
     sockets: [u64; 2],
-    /// Who shall be the last to close it.
+    /// The processes that shall be the last to close it.
     ringway: [Pid; 2],
 }
 

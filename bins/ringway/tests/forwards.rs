@@ -84,7 +84,7 @@ fn forwards_are_added_removed_and_listed_and_what_goes_is_said() {
     let again = ringway.refused(&["forward", "add", "net", &format!("{web}:vm0:80")]);
     assert!(again.contains("is there already"), "{again}");
     assert!(ringway.refused(&["forward", "add", "vm0", "tcp:1:vm0:1"]).contains("no router"));
-    // Who sets the option perhaps means to add to it.
+    // A user that sets the option perhaps means to add to it.
     let set = ringway.told(&["port", "set", "net", &format!("forward={ssh}:vm0:22")]);
     assert_eq!(set, format!("net: changed; forward: {web}:vm0:80 removed\n"));
     assert_eq!(
@@ -94,8 +94,8 @@ fn forwards_are_added_removed_and_listed_and_what_goes_is_said() {
     assert_eq!(count(&listed()["forwards"]), 0);
 }
 
-/// Who is behind it is asked of routers only, and only of ports that exist; others are shown as
-/// `ringway stats` has them.
+/// The stations behind it are asked of routers only, and only of ports that exist; others are shown
+/// as `ringway stats` has them.
 #[test]
 fn what_is_no_router_has_no_guests_behind_it() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -82,7 +82,7 @@ fn a_bad_file_changes_nothing() {
     ringway.reload();
     assert_eq!(ringway.names(), ["a", "mine"]);
     ringway.assert_logged("did you mean packed?");
-    // Who reads a pipe waits for who writes into it.
+    // The reader of a pipe waits for its writer.
     let place = path.join("ringway.toml");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mkfifoat(rustix::fs::CWD, &place, mode).expect("a pipe");

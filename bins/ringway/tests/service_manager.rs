@@ -153,7 +153,7 @@ fn front_ends_stay_when_the_supervisor_is_killed() {
         assert_eq!(keys, ["link-1", "link-2", "whole"], "{names:?}");
         assert!(names.len() <= 2 * keys.len(), "{names:?}");
         ringway = start();
-        // Who looks for the process that listens finds the one that is there.
+        // A client that looks for the process that listens finds the one that is there.
         let client = UnixStream::connect(ringway.control()).expect("it listens");
         let peer = rustix::net::sockopt::socket_peercred(&client).expect("a process");
         assert_eq!(peer.pid, ringway.pid());

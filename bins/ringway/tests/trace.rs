@@ -145,7 +145,7 @@ fn figures_are_named(ringway: &Ringway) {
     said(ringway, &router, "router advertisements come from routers");
     let foreign = ["a", "nd_target=2001:db8::9", "src_ip=2001:db8::1"];
     said(ringway, &foreign, &format!("2001:db8::9 is not in {locked}"));
-    // Who has no address yet only asks for one.
+    // A guest that has no address yet only asks for one.
     let none = ["a", "src_ip=0.0.0.0", "dst_ip=10.0.0.9", "proto=udp"];
     said(ringway, &none, &format!("0.0.0.0 is not in {locked}"));
     said(ringway, &["a", "type=0x88cc"], "type 0x88cc is neither ARP");

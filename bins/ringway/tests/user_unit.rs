@@ -36,7 +36,7 @@ fn a_user_has_a_ringway_as_a_service() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Who waits for it is told when guests can connect, and that it goes on.
+    // A process that waits for it is told when guests can connect, and that it goes on.
     for line in ["Type=notify", "WatchdogSec=30s", "WantedBy=default.target"] {
         assert!(UNIT.lines().any(|it| it == line), "{line}");
     }

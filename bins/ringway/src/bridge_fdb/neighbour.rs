@@ -26,7 +26,7 @@ pub struct Neighbour {
     pub address: [u8; 6],
 }
 
-/// Who has put a neighbour there.
+/// The owner that has put a neighbour there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// A ringway.

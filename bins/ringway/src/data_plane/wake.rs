@@ -2,7 +2,7 @@
 
 use ringway_switch::PortId;
 
-/// Who woke the control thread.
+/// The source that woke the control thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wake {
     Supervisor,

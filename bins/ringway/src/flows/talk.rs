@@ -1,4 +1,4 @@
-//! Who talks with whom, from the first bytes of a packet. It may be anything.
+//! The two ends that talk, from the first bytes of a packet. The packet may be anything.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

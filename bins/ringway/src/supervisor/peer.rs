@@ -60,7 +60,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Who listens where a socket cannot be made for that reason.
+/// The process that listens where a socket cannot be made for that reason.
 pub(super) fn in_use(why: &SocketError) -> Option<String> {
     let SocketError::InUse { path, by } = why else { return None };
     let who = by.map_or(String::new(), |(pid, uid)| {

@@ -2,7 +2,7 @@
 
 use ringway_switch::PortId;
 
-/// Who woke the supervisor.
+/// The source that woke the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wake {
     Signal,

@@ -137,7 +137,7 @@ impl Fields {
         bytes
     }
 
-    /// Who has `dst_ip`? Asked by `src_ip`.
+    /// The request for the owner of `dst_ip`, asked by `src_ip`.
     fn arp(&self, source: MacAddress) -> Vec<u8> {
         let [sender, target] = [self.src_ip, self.dst_ip].map(octets_v4);
         let mut bytes = vec![0, 1, 8, 0, 6, 4];

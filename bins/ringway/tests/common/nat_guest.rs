@@ -28,7 +28,7 @@ impl Guest {
         message.resize(28, 0);
         message.extend(guest.nic.mac());
         message.resize(236, 0);
-        // Who discovers and is in a hurry gets a lease at once.
+        // A guest that discovers and is in a hurry gets a lease at once.
         message.extend([0x63, 0x82, 0x53, 0x63, 53, 1, 1, 80, 0, 255]);
         let packet = packet([[0; 4], [255; 4]], UDP, &datagram([68, 67], &message));
         guest.send(&NetHeader::default(), [0xff; 6], &packet);

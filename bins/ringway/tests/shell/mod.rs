@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Who types.
+/// The user that types.
 #[derive(Debug, Clone, Copy)]
 pub enum User {
     /// User 1234, without a runtime directory.

@@ -143,7 +143,7 @@ pub(super) struct ClientRecord {
     pub(super) output: String,
 }
 
-/// Who has asked for an upgrade, and for how long packets waited.
+/// The client that has asked for an upgrade, and for how long packets waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AskedRecord {
     pub(super) slot: usize,
