@@ -35,7 +35,7 @@ const LAST_NS: u64 = 100 * DELAY_NS;
 /// A call through which the guest may have slept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UmlCallRetry {
-    /// The guest's word about calls when it was called.
+    /// The wish of the guest for calls when it was called.
     event: Option<u32>,
     /// When that was.
     called_at: Nanos,

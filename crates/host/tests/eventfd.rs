@@ -83,7 +83,7 @@ fn a_saturated_eventfd_never_blocks_a_call() {
     }
 }
 
-/// The trick of a hostile front-end with an eventfd that it has sent.
+/// Makes an eventfd blocking and fills it, as a hostile front-end may after it has sent it.
 fn block(fd: &OwnedFd) {
     rustix::fs::fcntl_setfl(fd, OFlags::empty()).expect("F_SETFL");
     add(fd, COUNTER_MAX);

@@ -1,5 +1,5 @@
-//! The knowledge that the switch has learned, for the data plane that comes after this one:
-//! addresses, and multicast groups.
+//! The addresses and multicast groups that the switch has learned, for the data plane that comes
+//! after this one.
 //!
 //! Limits: what was learned since the last list is lost with the process.
 

@@ -40,7 +40,8 @@ const SLOW_NS: u64 = 5_000_000;
 /// The kernel's counts are asked for no more often, in nanoseconds.
 const ASK_PAUSE_NS: u64 = 2_000_000;
 
-/// So long may a worker sleep in the memory of one guest while it watches, in nanoseconds.
+/// The longest time that a worker may sleep in the memory of one guest while it watches, in
+/// nanoseconds.
 const STALLED_MAX_NS: u64 = 20_000_000;
 
 /// No thread falls asleep and is woken in less, in nanoseconds.
