@@ -79,7 +79,7 @@ impl<F> Framer<F> {
         Ok(Self { bytes, fds, has_lost_fds, wanted, number, outstanding })
     }
 
-    /// What was read of the next message, and how many messages were whole before it.
+    /// The bytes that were read of the next message, and how many messages were whole before it.
     pub fn partial(&self) -> (u32, &[u8], &[F], bool) {
         (self.number, &self.bytes, &self.fds, self.has_lost_fds)
     }

@@ -109,7 +109,7 @@ impl<F> Link<F> {
     /// A front-end as another supervisor had it.
     ///
     /// # Errors
-    /// So much is not kept of any.
+    /// It is more than is kept of any.
     pub fn resume(
         framer: Framer<F>,
         slots: impl IntoIterator<Item = (u16, Frame<F>)>,

@@ -16,7 +16,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The longest time that a worker that is awake may go without a visit.
 pub const HEARTBEAT_WITHIN: Duration = Duration::from_secs(2);
 
-/// So often is one that works asked whether it goes on.
+/// One that works is asked so often whether it goes on.
 pub const ASK_EVERY: Duration = Duration::from_secs(2);
 
 /// The longest wait for the answer to that.
@@ -31,7 +31,7 @@ pub const KILL_AFTER: Duration = Duration::from_millis(100);
 /// A process that looks so much later than it was told to has stood still.
 pub const LATE: Duration = Duration::from_millis(100);
 
-/// So often at most is counted anew: a busy machine may always be late.
+/// The least time between two new counts: a busy machine may always be late.
 pub const ANEW_EVERY: Duration = Duration::from_secs(10);
 
 /// One worker as the journal shows it.
