@@ -1,4 +1,4 @@
-//! Who may depend on whom.
+//! The crates that may depend on each other.
 //!
 //! How: `cargo metadata` against a table. A crate without a line in it is a violation, so that a
 //! new crate is placed on purpose. Dev-dependencies are free: tests may use any crate. The table
