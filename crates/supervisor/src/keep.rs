@@ -10,8 +10,8 @@
 //! intend ─► Session::handle ─► effects ─► Intent::is_taken ─► Session::complete ─► settle
 //! ```
 //!
-//! Not kept: where rings stand (the journal has that), that a ring has gone on by itself,
-//! questions.
+//! Not kept: where rings stand (the journal has that), the position that `GET_VRING_BASE` was
+//! answered, that a ring has gone on by itself, questions.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,9 @@ use crate::slots::{Keep, NotKept, SlotRange, check};
 /// The numbers of slots, in the order of replay. Memory comes before features, and all kinds of
 /// what is told about rings one after the other, so that a ring starts once, with its kick, when
 /// all else is there, and so that what a reset forgets is one range. Part of the wire's version.
+///
+/// A request takes the place of the one before of its kind. A reset, `RESET_DEVICE` or a status of
+/// 0, drops all slots from [`SIZE`](slot::SIZE) on, a new memory table those of regions.
 pub mod slot {
     /// Rings that a device may have: 64 pairs and a control queue.
     pub const RINGS_MAX: u16 = 129;
@@ -38,9 +41,10 @@ pub mod slot {
     pub const CHANNEL: u16 = 2;
     /// `SET_MEM_TABLE`
     pub const TABLE: u16 = 3;
-    /// `REM_MEM_REG` of regions of the table; the first of [`REMOVALS_MAX`].
+    /// `REM_MEM_REG` of regions of the table; the first of [`REMOVALS_MAX`]. A new table drops it.
     pub const REMOVED: u16 = 4;
-    /// `ADD_MEM_REG`; the first of [`ADDITIONS_MAX`].
+    /// `ADD_MEM_REG`, one for each time; the first of [`ADDITIONS_MAX`]. Its `REM_MEM_REG` drops
+    /// it, or a new table.
     pub const ADDED: u16 = REMOVED + REMOVALS_MAX;
     /// `SET_LOG_BASE`, which is not offered yet.
     pub const LOG: u16 = ADDED + ADDITIONS_MAX;
@@ -59,13 +63,15 @@ pub mod slot {
     pub const ADDRESSES: u16 = RESET_OWNER + 1;
     /// `SET_VRING_BASE`
     pub const BASE: u16 = ADDRESSES + RINGS_MAX;
-    /// `SET_VRING_ENABLE`
+    /// `SET_VRING_ENABLE`; `RESET_OWNER` drops it, too.
     pub const ENABLE: u16 = BASE + RINGS_MAX;
-    /// `SET_VRING_KICK`
+    /// `SET_VRING_KICK`; all that makes the session forget it drops it, too. `GET_VRING_BASE` alone
+    /// does not: the ring goes on when its guest kicks (`info virtio-queue-status` in QEMU).
     pub const KICK: u16 = ENABLE + RINGS_MAX;
-    /// `GET_VRING_BASE`, where it has stopped a ring that goes on by a kick.
+    /// `GET_VRING_BASE`, where it has stopped a ring that goes on by a kick. A kick drops it, a new
+    /// kick fd, and all that drops the kick.
     pub const ASKED: u16 = KICK + RINGS_MAX;
-    /// `SET_STATUS`; the last one.
+    /// `SET_STATUS` other than 0; the last one.
     pub const STATUS: u16 = ASKED + RINGS_MAX;
     const _: () = assert!(STATUS < crate::slots::SLOTS_MAX);
 }

@@ -1,17 +1,24 @@
 //! When a dead data plane is started again, and what is blamed for its death.
 //!
-//! The first restart is at once, each further one waits longer; a time without deaths forgets them
-//! all. A process that was killed from outside is followed at once, unless that happens all the
-//! time: then each waits longer, too. A request that was in the data plane's hands in two faults in
-//! a row, or a port that was being served in three, is taken for the cause: the next start then
-//! need not wait. A process that was killed from outside blames nothing.
+//! The first restart is at once, each further one waits longer ([`WAITS`]); a time without deaths
+//! forgets them all. A process that was killed from outside is followed at once, or
+//! [`KILLED_WAIT`] after the start of one that was killed within [`KILLED_IN_A_ROW`] of it; from
+//! the 18th of those in a row on after 200, 400 ms … 5 s.
+//!
+//! A request that was in the data plane's hands in two faults in a row is refused, or its
+//! connection is closed if it has a reply of its own. After a fault requests are handed over one by
+//! one, so that only one is blamed. A port that was being served in three is quarantined: the next
+//! start then need not wait. Only what a process has done itself is a fault: SEGV, ABRT (a panic of
+//! any thread), BUS, ILL, SYS, or that it hung. Exits, other signals, and processes that were
+//! killed for what they said blame nothing.
 //!
 //! A port is served when it is visited, and when packets of another one are delivered into it.
 //! Where both are equally suspect the receiver is blamed; if faults go on, so is the visited one,
 //! and the receiver is served again.
 //!
-//! After a few faults in a row the ports of each are held back for a while, so that all others have
-//! their network meanwhile; then they are served again, one after the other.
+//! From the fourth fault in a row on the ports of each are held back for a while, so that all
+//! others have their network meanwhile; then they are served again, one after the other. A fault
+//! that names no other ports waits as above.
 //!
 //! Limits: which port was being served is what the data plane says. A guest that has taken it over
 //! can have another port blamed; so a port is blamed for a time only.

@@ -3,8 +3,24 @@
 //! Little-endian: one byte that says which message, then its fields in order; a text or a list has
 //! its length in front, two bytes. Every field has a limit in its type, so that what is encoded
 //! always fits ([`MESSAGE_LEN_MAX`]), and [`decode`](ToData::decode) accepts exactly what
-//! [`encode`](ToData::encode) makes. File descriptors travel beside the bytes; [`ToData::fds`] says
-//! how many. To the supervisor none do.
+//! [`encode`](ToData::encode) makes. An optional field has one byte in front, 0 or 1; a choice of
+//! two is one byte as well. File descriptors travel beside the bytes; [`ToData::fds`] says how
+//! many. To the supervisor none do.
+//!
+//! Both say in `Hello` which versions they speak, and go by the newest that both know. Version 1
+//! has no `Given`, `Batch`, `Stations`, `DoesItGoOn` and `GoesOn`.
+//!
+//! A data plane is started with all file descriptors that there are then: they stay open over
+//! `exec`, under the numbers that they have in the supervisor, which `Given` tells and messages in
+//! a `Batch` name. So the next data plane can be filled while the kernel takes no descriptors of
+//! this user: those in flight, sent and not received, may be as many as `RLIMIT_NOFILE` for all
+//! processes of a user together. A descriptor that is newer than the process travels with its
+//! message. A program that speaks version 1 cannot be told of numbers: it is started once more,
+//! with none.
+//!
+//! Orders (`Port` to `Unlink`, `LinksDown`) are answered by `Finished`, requests by `Done`. A
+//! message that cannot be decoded, or that says what cannot be (a request that is not outstanding,
+//! a slot that is full, `Ready` twice), ends the data plane.
 
 mod batch;
 mod field;

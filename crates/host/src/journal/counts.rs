@@ -4,6 +4,11 @@
 //! own lines once a second, and when it is asked for its counters: so what was told never goes
 //! back, and what was counted since is lost with the process. Limits: [`LINES_MAX`] lines; slots
 //! that find none begin anew with each data plane.
+//!
+//! Layout of a key: bit 63 is set, then 15 bits of the generation, worker, port and pair (16 bits
+//! each); 0: its line is free. Of a line, u64 each: packets, bytes, kicks, calls and 14 kinds of
+//! drops, into the end and out of it; kicks and calls of the controlq, refused commands, moved
+//! addresses, and 10 kinds of packets that a router has refused.
 
 use std::sync::PoisonError;
 

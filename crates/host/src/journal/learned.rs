@@ -1,6 +1,14 @@
 //! The addresses and multicast groups that the switch has learned, for the data plane that comes
 //! after this one.
 //!
+//! A data plane notes both 100 ms after the news that something was learned, every minute, and at
+//! its end.
+//!
+//! Layout: an address has two words. The first has the MAC address (48 bits, above) and the VLAN
+//! (16), the second the port (16, above) and when it was heard, in ms (48). A note about groups is
+//! one word, as the switch lays it out (`crates/switch/src/groups/noted.rs`): who wants which
+//! group, behind which ports routers are, which VLANs have a querier, and when that was heard.
+//!
 //! Limits: what was learned since the last list is lost with the process.
 
 use ringway_net::MacAddress;

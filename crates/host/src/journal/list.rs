@@ -2,6 +2,9 @@
 //!
 //! How: two places, of which a word says which one holds how many words. A list is in place before
 //! it takes the place of the other.
+//!
+//! Layout: a page that begins with the word (bit 63 says which place it is, the count is below),
+//! then the two places.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 

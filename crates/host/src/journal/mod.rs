@@ -1,15 +1,51 @@
 //! The journal: where workers note what the process that comes after them has to know.
 //!
-//! A supervisor makes it, a file in memory, and gives it to each data plane in turn. When one is
-//! killed, whatever it was doing, the next one finds in it where each ring stands, and which port
-//! was being served. docs/supervisor.md, "Journal", has its layout.
+//! A supervisor makes it, a sealed file in memory, and gives it to each data plane in turn: the
+//! same file in an upgrade, and after a death another one with the pages that were in use
+//! (`renewed.rs`). When a data plane is killed, whatever it was doing, the next one finds in it
+//! where each ring stands, and which port was being served. docs/supervisor.md tells the story
+//! around it.
 //!
-//! How: the head says what is where; then come a line for each worker (`worker_line.rs`), a line
-//! for each ring (`ring_lines.rs`), room for the used entries of each ring, what the switch has
-//! learned (`learned.rs`), counters (`counts.rs`), and the rings between workers. Only what is used
-//! takes memory. A file without that head, or of another size, is refused. Limits: numbers in it
-//! are only believed where they are checked; the order of stores is that of one process that ends,
-//! so it is no use after the machine has stopped.
+//! Limits: numbers in it are only believed where they are checked; the order of stores is that of
+//! one process that ends, so it is no use after the machine has stopped.
+//!
+//! # Layout 4
+//!
+//! All numbers are little-endian. Only what is used takes memory. A file without this head, or of
+//! another size, is refused. Each part is laid out in the module that is named with it.
+//!
+//! - At 0: the head, 64 bytes. 0 `ringwayJ`; 8 layout, u32; 12 workers, u32, at most 64; 16 rings,
+//!   u32, at most 65,536; 24 generation, u64, which goes up with each data plane.
+//! - At 64: two lines for each worker, 128 bytes (`worker_line.rs`).
+//! - Behind: a line for each ring, 64 bytes (`ring_lines.rs`).
+//! - Next page: 576 KiB for each ring, for used entries and for what a guest has set
+//!   (`ring_lines.rs`).
+//! - Next page: learned addresses, a list (`list.rs`) of 64 KiB twice; on the page behind them
+//!   multicast groups, a list of 132 KiB twice (`learned.rs`).
+//! - Behind: 2,048 keys, u64, and as many lines of counters, 512 bytes each (`counts.rs`).
+//! - Next page: 1 MiB and 36 KiB from each worker to each other one, for the packets that the first
+//!   has handed over to the second (`memory/ring_words.rs`).
+//!
+//! # The order of stores
+//!
+//! Used entries are *kept* once the journal notes how many there are: the next data plane publishes
+//! them if this one has not. A packet from guest to guest: copy and header, the receiver's used
+//! entries, the receiver's *kept*, the sender's used entry, the sender's *kept*; at the end of the
+//! visit receivers publish, then senders. So a kept packet comes through, in whichever instruction
+//! the process ended, and at most one packet of each worker is delivered twice
+//! ([`Journal::interrupted`]).
+//!
+//! To a tap packets go at the end of the visit, from the sender's memory: they are kept only then,
+//! and may be sent twice (64 at most). To another worker: copy and entry, *staged*, the sender's
+//! used entry and *kept*; there the receiver's *kept*, then the entry is marked, or says how many
+//! segments have arrived. From a tap: a packet that was just read and is in no ring is lost.
+//!
+//! # Recovery of a ring
+//!
+//! A split ring shows the index as published, which is then published again, or the index with what
+//! is kept. Of a packed ring the USED flag at the published place says which it is. Anything else:
+//! the ring starts anew, as without a journal, and the log says why. Then the ring is looked at
+//! once, the guest is called once without being asked whether it wants it, and kicks are armed.
 
 pub(crate) mod counts;
 pub(crate) mod learned;
@@ -39,7 +75,7 @@ use crate::memory::ring_words::{RING_LEN, RingWords};
 
 /// The number that it begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"ringwayJ");
-/// The version of the layout that docs/supervisor.md describes.
+/// The version of the layout that is described above.
 pub const JOURNAL_LAYOUT: u16 = 4;
 /// Most workers, and most rings.
 const WORKERS_MAX: u32 = 64;

@@ -4,6 +4,22 @@
 //! connection and the setup of the ring are the same, and if it was noted by an earlier data plane:
 //! a ring that starts again in the same one starts where it is told. Limits: a line belongs to its
 //! queue until the journal ends.
+//!
+//! Layout, in bytes from the start of the line, u64 each:
+//!
+//! - 0 word. Of a split ring the used index as published, and with what is kept (u32 each). Of a
+//!   packed one the place as published (its offset, and above it the flags with which an entry
+//!   becomes available on that lap), and how many entries are kept.
+//! - 8 queue: port, pair and queue; 0: the line is free.
+//! - 16 setup: a hash of size, areas, format and options.
+//! - 24 connection of the front-end, the same in a replay; 32 generation.
+//! - 40 of a controlq: bit 63 says which of two places holds what the guest has set, and below it
+//!   is how long that is.
+//!
+//! The room of each ring: used entries of a packed ring, 16 bytes each (0 length, u32; 4 id, u16;
+//! 6 flags, u16, WRITE or 0; 8 descriptors, u16; 10 whether the driver did not make it writable,
+//! u16). Behind them are two places of 32 KiB for what the guest has set through its controlq, as
+//! commands that would set it, each with its length (u16) in front.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, compiler_fence};

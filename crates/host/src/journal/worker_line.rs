@@ -6,6 +6,17 @@
 //! one, or the end of the visit, so that there is one store for a run of packets.
 //! Behind them, now and then, what it has counted of itself.
 //! Limits: the last visited port may be without fault, so one death says nothing.
+//!
+//! Layout, in bytes from the start of the line:
+//!
+//! - 0 owner, u32: a robust futex.
+//! - 8 beat, u64: goes up with each turn, odd while the worker is awake.
+//! - 16 visited, u64; 0: nothing. Bit 63 is set, the port is in bits 16 to 31, the pair below.
+//!   While its packets are delivered into a port, from the first of them on until another port or
+//!   the end of the visit, bit 62 is set, and that port is in bits 32 to 47.
+//! - 56 effort, u64 each: packets, system calls, wake-ups, time of looks (ns), of those without
+//!   finding work (ns), looks that found something, that did not, processor time (ns), time of
+//!   sleep (ns).
 
 use std::sync::Arc;
 

@@ -4,6 +4,15 @@
 //! in the ring for the next data plane as soon as it is staged; it is out when its entry is marked,
 //! whatever waits in front of it. Limits: the counts and entries are only believed after
 //! [`RingWords::recover`] has checked them.
+//!
+//! Layout, in bytes:
+//!
+//! - 0 published, 128 staged, 256 released, u64 each: how many packets since the start.
+//! - 4,096: 1,024 entries of 32 bytes. 0 length of the packet (24 bits), generation of the port
+//!   (8), pair (16), port (16; 65,535: it has arrived); 8 header (12 bytes); 20 where its bytes
+//!   begin (20 bits), and the port that it comes from (12); 24 how many segments have arrived, of
+//!   a packet that the receiver gets as segments, u64.
+//! - 36,864: 1 MiB of bytes.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{compiler_fence, fence};

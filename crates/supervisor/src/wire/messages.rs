@@ -93,8 +93,8 @@ messages! {
     14 Given { fds: List<u32, GIVEN_MAX> }
     /// Several messages, with numbers in the place of descriptors.
     15 Batch { parts: Bytes<PIECE_LEN_MAX> }
-    /// The stations that the data plane before knew of this router. Before `Go`; the last message
-    /// counts.
+    /// The stations that the data plane before knew of this router. Before `Go`, in an upgrade once
+    /// more with the last word of the old one; the last message counts.
     16 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
     /// Do all workers go on? Answered by `GoesOn`.
     17 DoesItGoOn {}
@@ -110,7 +110,9 @@ messages! {
     130 Finished {
         order: u32, is_told: bool, is_closing: bool, refusal: Option<Text<REASON_LEN_MAX>>
     }
-    /// A request was carried out or refused. With `is_closing` no more is read before `Closed`.
+    /// A request was carried out or refused: its reply, the slots that it makes needless, the slot
+    /// in which it is kept. Drops come first. With `is_closing` no more is read before `Closed`,
+    /// which takes as long as the sender of what is being closed likes.
     131 Done {
         link: u32, number: u32, is_closing: bool, reply: Option<Bytes<FRAME_LEN_MAX>>,
         keep: Option<Keep>, drops: List<SlotRange, DROPS_MAX>
@@ -123,7 +125,8 @@ messages! {
     134 Ready { refusal: Option<Text<REASON_LEN_MAX>> }
     /// Rings run.
     135 Running {}
-    /// Where each ring stands.
+    /// Where each ring stands: JSON that only data planes read. For each front-end and ring it has
+    /// the word that `GET_VRING_BASE` tells, whether the ring ran, and whether it goes on there.
     136 Export { is_last: bool, positions: Bytes<PIECE_LEN_MAX> }
     /// To a question of that number.
     137 Answer { ask: u32, is_last: bool, bytes: Bytes<PIECE_LEN_MAX> }
@@ -133,9 +136,10 @@ messages! {
     139 TapGone { port: u16 }
     /// It used the system call of that number, which the sandbox forbids, and ends by it.
     140 Forbidden { call: u32 }
-    /// These stations are behind no port any more.
+    /// These stations are behind no port any more. Only where a tap has `fdb=sync`.
     141 Departed { stations: List<Station, STATIONS_MAX> }
-    /// These IP addresses are used behind this port, as far as was seen.
+    /// These IP addresses are used behind this port, as far as was seen. Only where a tap has
+    /// `neighbours=sync`.
     142 SeenIps { port: u16, ips: List<SeenIp, SEEN_IPS_MAX> }
     /// The stations that this router knows; only to a supervisor that has sent `Given`.
     143 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
