@@ -7,8 +7,9 @@
 //! two is one byte as well. File descriptors travel beside the bytes; [`ToData::fds`] says how
 //! many. To the supervisor none do.
 //!
-//! Both say in `Hello` which versions they speak, and go by the newest that both know. Version 1
-//! has no `Given`, `Batch`, `Stations`, `DoesItGoOn` and `GoesOn`.
+//! A data plane says in `Hello` which versions it speaks; the supervisor goes by the newest that
+//! both know, which a `Given` shows. Version 1 has no `Given`, `Batch`, `Stations`, `DoesItGoOn`
+//! and `GoesOn`.
 //!
 //! A data plane is started with all file descriptors that there are then: they stay open over
 //! `exec`, under the numbers that they have in the supervisor, which `Given` tells and messages in
