@@ -212,42 +212,40 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     }
 
     fn is_filled(&self, bytes: u64) -> bool {
-        match self.negotiated.mergeable {
-            true => self.lists.window.bytes >= bytes,
-            false => !self.lists.window.unused().is_empty(),
-        }
+        let window = &self.lists.window;
+        if self.negotiated.mergeable { window.bytes >= bytes } else { !window.is_used_up() }
     }
 
     /// Adds the buffer in `elements` to the window. `false`: the packet would need more pieces
     /// than one packet may have, so it never fits.
     fn push(&mut self, head: Head, next: Cursor) -> Result<bool, Why> {
-        if !self.lists.elements.readable().is_empty() {
+        let ReceiveLists { elements, window, .. } = &mut self.lists;
+        if !elements.readable().is_empty() {
             return Err(Why::WrongDirection);
         }
-        let writable = self.lists.elements.writable();
-        self.lists.window.extra_units =
-            self.lists.window.extra_units.saturating_add(count_of(writable) - 1);
-        let bytes = u32::try_from(self.lists.elements.bytes()).unwrap_or(u32::MAX);
+        let writable = elements.writable();
+        window.extra_units = window.extra_units.saturating_add(count_of(writable) - 1);
+        let bytes = u32::try_from(elements.bytes()).unwrap_or(u32::MAX);
         if (bytes as usize) < self.negotiated.header_len {
             return Err(Why::NoHeader);
         }
-        if !self.lists.window.has_room_for(writable.len()) {
-            self.never_fits = self.lists.window.first == 0;
+        if !window.has_room_for(writable.len()) {
+            self.never_fits = window.first == 0;
             if !self.never_fits {
                 // A peek is undone by forgetting it: the next round reads these buffers again.
-                self.lists.window.clear();
+                window.clear();
             }
             return Ok(!self.never_fits);
         }
-        let pieces_from = self.lists.window.pieces.len();
+        let pieces_from = window.pieces.len();
         match writable {
             // Nearly all buffers: it need not be found out how many pieces to move.
-            &[piece] => self.lists.window.pieces.push(piece),
-            pieces => self.lists.window.pieces.extend_from_slice(pieces),
+            &[piece] => window.pieces.push(piece),
+            pieces => window.pieces.extend_from_slice(pieces),
         }
-        let pieces_to = self.lists.window.pieces.len();
-        self.lists.window.buffers.push(Buffer { head, next, pieces_from, pieces_to, bytes });
-        self.lists.window.bytes += u64::from(bytes);
+        let pieces_to = window.pieces.len();
+        window.buffers.push(Buffer { head, next, pieces_from, pieces_to, bytes });
+        window.bytes += u64::from(bytes);
         Ok(true)
     }
 
