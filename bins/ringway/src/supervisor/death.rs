@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use ringway_supervisor::front_ends;
 use ringway_supervisor::restart::{Busy, End, Verdict};
 use ringway_supervisor::succession::{Event, PlaneNumber};
 use ringway_switch::PortId;
@@ -15,7 +16,6 @@ use super::order::Order;
 use super::plane::Plane;
 use super::ports::Port;
 use super::system_calls;
-use super::vm_port::VmPort;
 
 /// A front-end that has waited so long for an answer, while there is no data plane, is
 /// disconnected: QEMU stands still meanwhile, and connects again.
@@ -114,19 +114,17 @@ impl Supervisor {
         let pause = until.map_or(Duration::ZERO, |until| until - Instant::now());
         let Some(port) = self.ports.get_mut(&id) else { return };
         let name = port.spec.name.clone();
-        let Some(vm) = &mut port.vm else {
+        if port.vm.is_none() {
             error!(port = name, "the data plane ended three times while it served this port");
             return;
-        };
+        }
         let why = format!(
             "quarantined for {} minutes: the data plane ended three times while it served this \
              port: \"ringway port set {name} link=up\" tries again now",
             pause.as_secs().div_ceil(60)
         );
         error!(port = name, "{why}");
-        vm.quarantine(why);
-        self.drop_link(id, None);
-        self.serve_listener(id);
+        self.happens_at(id, front_ends::Event::Quarantine { why });
     }
 
     /// A user wants it to be tried again.
@@ -147,10 +145,8 @@ impl Supervisor {
 
     /// `false`: it was served already, or is no port for virtual machines.
     fn serve_again(&mut self, id: PortId) -> bool {
-        let is_released = self.vm(id).is_some_and(VmPort::release);
-        if is_released {
-            self.serve_listener(id);
-        }
+        let is_released = self.vm(id).is_some_and(|vm| vm.admission.is_quarantined());
+        self.happens_at(id, front_ends::Event::Release);
         is_released
     }
 
@@ -198,7 +194,7 @@ impl Supervisor {
             }
         }
         for id in self.ids() {
-            self.plane_has_closed(id);
+            self.happens_at(id, front_ends::Event::PlaneCloses(false));
             self.close_other_sockets(id);
             if self.ports.get(&id).is_some_and(Port::is_leaving) {
                 self.finish_leaving(id);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringway_foreign::UntrustedFd;
+use ringway_supervisor::front_ends::Event;
 use ringway_supervisor::outbox::Owed;
 use ringway_supervisor::slots::{Keep, Link, NotKept, SlotRange};
 use ringway_supervisor::wire::{Bytes, Flaw, Offence, SPEC_LEN_MAX, ToData};
@@ -35,8 +36,6 @@ pub(super) struct FrontEnd {
     pub(super) kept: Link<Arc<UntrustedFd>>,
     /// The log says that its request waits.
     is_wait_logged: bool,
-    /// Whether the poller has it.
-    is_watched: bool,
 }
 
 impl FrontEnd {
@@ -45,19 +44,7 @@ impl FrontEnd {
         (connection, peer): (Connection, Option<Peer>),
         spec: Bytes<SPEC_LEN_MAX>,
     ) -> Self {
-        Self {
-            number,
-            connection,
-            peer,
-            spec,
-            kept: Link::default(),
-            is_wait_logged: false,
-            is_watched: false,
-        }
-    }
-
-    pub(super) fn is_watched(&self) -> bool {
-        self.is_watched
+        Self { number, connection, peer, spec, kept: Link::default(), is_wait_logged: false }
     }
 }
 
@@ -78,7 +65,8 @@ impl Supervisor {
     /// Reads what a front-end sent; a connection that ends or breaks is dropped.
     pub(super) fn serve_link(&mut self, id: PortId) {
         for _ in 0..PIECES_PER_TURN {
-            if self.waits_for_closing(id) || self.planes.is_holding() {
+            self.look_at_closing(id);
+            if !self.vm(id).is_some_and(|vm| vm.admission.may_read()) {
                 break;
             }
             let Some(link) = self.front_end(id) else { return };
@@ -107,7 +95,7 @@ impl Supervisor {
                 Err(why) => return self.end_link(id, &why),
             }
         }
-        self.watch_link(id);
+        self.look_for_room(id);
     }
 
     fn end_link(&mut self, id: PortId, why: &dyn std::error::Error) {
@@ -115,27 +103,11 @@ impl Supervisor {
         self.drop_link(id, None);
     }
 
-    /// Watches a connection exactly while something is to be read from it.
-    pub(super) fn watch_link(&mut self, id: PortId) {
-        let is_holding = self.planes.is_holding();
-        let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else { return };
-        let is_closing = vm.closing.is_waited_for();
-        let Some(link) = &mut vm.link else { return };
-        let wants = !is_holding && !is_closing && link.kept.framer.wanted() > 0;
-        if wants == link.is_watched {
-            return;
-        }
-        link.is_watched = wants;
-        let fd = link.connection.as_fd();
-        let done = match wants {
-            true => self.poller.add(fd, Wake::Link(id).token()),
-            false => self.poller.remove(fd),
-        };
-        if let Err(why) = done {
-            link.is_watched = false;
-            self.complain(id, format_args!("link: {why}"));
-            self.drop_link(id, None);
-        }
+    /// More can be read of a front-end, or not before its request is done.
+    pub(super) fn look_for_room(&mut self, id: PortId) {
+        let Some(link) = self.front_end(id) else { return };
+        let has_room = link.kept.framer.wanted() > 0;
+        self.happens_at(id, Event::Room(has_room));
     }
 
     /// A request is whole, and waits to be handed over.
@@ -224,16 +196,16 @@ impl Supervisor {
         let Some(link) = self.front_end(id) else { return Ok(()) };
         let sent = reply.map_or(Ok(()), |bytes| link.connection.send(&bytes));
         drop(gone);
-        if let Some(vm) = self.vm(id) {
-            vm.closing.is_plane_closing |= is_closing;
+        if is_closing {
+            self.happens_at(id, Event::PlaneCloses(true));
         }
         if let Err(why) = sent {
             self.complain(id, format_args!("reply: {why}"));
             self.drop_link(id, None);
             return Ok(());
         }
-        self.waits_for_closing(id);
-        self.watch_link(id);
+        self.look_at_closing(id);
+        self.look_for_room(id);
         Ok(())
     }
 
@@ -243,8 +215,8 @@ impl Supervisor {
         if let Some(link) = self.front_end(id) {
             drop(link.kept.forget(drops));
         }
-        self.waits_for_closing(id);
-        self.watch_link(id);
+        self.look_at_closing(id);
+        self.look_for_room(id);
     }
 
     /// The data plane has let go of a front-end, which is disconnected.
@@ -255,61 +227,52 @@ impl Supervisor {
             }
             return self.drop_link(id, offence.map(|offence| (offence, why.to_owned())));
         }
-        let parted = |port: &&mut super::Port| {
-            port.vm.as_ref().is_some_and(|vm| vm.last_link == Some(number))
-        };
+        let last = |port: &super::Port| port.vm.as_ref()?.admission.history().last_link;
         // It had gone before, and its offence was noticed only now.
-        if let Some((port, offence)) = self.ports.values_mut().find(parted).zip(offence) {
-            port.hold_off(offence, why);
+        let id = self.ids_of(|port| last(port) == Some(number)).first().copied();
+        if let Some((id, offence)) = id.zip(offence) {
+            self.happens_at(id, Event::Offence { offence, why: why.to_owned() });
         }
     }
 
     /// Disconnects a front-end; the port waits for the next one.
     pub(super) fn drop_link(&mut self, id: PortId, offence: Option<(Offence, String)>) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        let is_leaving = port.is_leaving();
-        let Some(vm) = &mut port.vm else { return };
-        let Some(link) = vm.link.take() else { return };
-        if link.is_watched {
+        if let Some(event) = self.disconnect(id, offence) {
+            self.happens_at(id, event);
+        }
+    }
+
+    pub(super) fn disconnect(
+        &mut self,
+        id: PortId,
+        offence: Option<(Offence, String)>,
+    ) -> Option<Event> {
+        let port = self.ports.get_mut(&id)?;
+        let vm = port.vm.as_mut()?;
+        let link = vm.link.take()?;
+        if vm.admission.is_reading() {
             let _ = self.poller.remove(link.connection.as_fd());
         }
         let name = &port.spec.name;
         port.chatter.say(name, || tracing::info!(port = name, "front-end gone"));
         let number = link.number;
         self.requests.remove(number);
-        vm.last_link = Some(number);
         drop(link);
         if let Some(plane) = self.planes.serving() {
             plane.forget_frame(number);
             plane.without.remove(&id);
         }
         let message = |order| ToData::Unlink { order, link: number };
-        if self.order_now(Order::Unlink { port: id }, message, vec![])
-            && let Some(vm) = self.vm(id)
-        {
-            vm.closing.is_plane_closing = true;
-        }
-        if is_leaving {
-            return self.finish_leaving(id);
-        }
-        if let Some((port, (offence, why))) = self.ports.get_mut(&id).zip(offence) {
-            port.hold_off(offence, &why);
-        }
-        self.listen_to_the_next(id);
-    }
-
-    /// The data plane uses nothing of a front-end any more.
-    pub(super) fn unlinked(&mut self, id: PortId, is_closing: bool) {
-        if let Some(vm) = self.vm(id) {
-            vm.closing.is_plane_closing = is_closing;
-        }
+        let is_plane_closing = self.order_now(Order::Unlink { port: id }, message, vec![]);
+        let bell = self.bell.clone();
+        let is_closing_here = self.vm(id)?.closing.is_busy(&bell);
+        Some(Event::Gone { link: number, offence, is_closing_here, is_plane_closing })
     }
 
     /// A data plane stops reading requests, or all are read again.
     pub(super) fn hold(&mut self, is_holding: bool) {
         for id in self.ids() {
-            self.watch_link(id);
-            self.serve_listener(id);
+            self.happens_at(id, Event::Hold(is_holding));
         }
         self.watch_clients();
         // Otherwise one that waits until then would wake the loop again and again.

@@ -1,5 +1,6 @@
 //! Messages of data planes.
 
+use ringway_supervisor::front_ends;
 use ringway_supervisor::outbox::Owed;
 use ringway_supervisor::succession::{Event, PlaneNumber, Stage};
 use ringway_supervisor::wire::{ToSupervisor, Versions, WIRE_VERSION, WIRE_VERSION_MIN};
@@ -59,7 +60,9 @@ impl Supervisor {
                 self.forget(link, &drops.into_inner());
                 self.happens(Event::Overtaken);
             }
-            ToSupervisor::Closed { port } if is_serving => self.plane_has_closed(PortId(port)),
+            ToSupervisor::Closed { port } if is_serving => {
+                self.happens_at(PortId(port), front_ends::Event::PlaneCloses(false));
+            }
             ToSupervisor::Export { is_last, positions } if is_serving => {
                 let stage = self.planes.succession.stage(number);
                 let plane = self.planes.get(number).filter(|_| stage == Some(Stage::Quiescing));

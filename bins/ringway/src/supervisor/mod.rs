@@ -8,6 +8,7 @@
 mod accept_backoff;
 mod activation;
 mod added_ports;
+mod admission;
 mod captures;
 mod closing;
 mod control_client;
@@ -19,7 +20,6 @@ mod fd_store;
 mod forward_sockets;
 mod front_end;
 mod journal;
-mod listening;
 mod messages;
 mod neighbours;
 mod opened;

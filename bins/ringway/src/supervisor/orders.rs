@@ -1,5 +1,6 @@
 //! Orders to the data plane, and what follows when they are done.
 
+use ringway_supervisor::front_ends::Event;
 use ringway_supervisor::wire::ToData;
 use ringway_switch::PortId;
 use tracing::{error, info, warn};
@@ -83,7 +84,9 @@ impl Supervisor {
                     self.drop_link(port, None);
                 }
             }
-            Order::Unlink { port } => self.unlinked(port, done.is_closing),
+            Order::Unlink { port } => {
+                self.happens_at(port, Event::PlaneCloses(done.is_closing));
+            }
             Order::LinksDown => self.links_down = Some(done.is_told),
         }
     }

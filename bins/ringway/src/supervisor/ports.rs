@@ -11,7 +11,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ringway_supervisor::wire::{Offence, SeenIp, ToData};
+use ringway_supervisor::front_ends;
+use ringway_supervisor::wire::{SeenIp, ToData};
 use ringway_switch::{PORTS_MAX, PortId};
 use tracing::{error, info, warn};
 
@@ -115,7 +116,7 @@ impl Port {
             return Some("it is changing");
         }
         let vm = self.vm.as_ref()?;
-        let is_closing = !vm.closing.is_idle();
+        let is_closing = vm.admission.is_closing() || !vm.closing.closer.is_idle();
         let is_closing = is_closing.then_some("what its front-end sent is still being closed");
         is_closing.or(vm.next.is_some().then_some("a second front-end waits"))
     }
@@ -129,14 +130,6 @@ impl Port {
     /// The file descriptors of it that the data plane gets.
     pub(super) fn sent(&self) -> Vec<Sent> {
         self.tap.sent().into_iter().chain(self.sockets.sent()).collect()
-    }
-
-    /// Its front-end has kept others waiting.
-    pub(super) fn hold_off(&mut self, offence: Offence, why: &str) {
-        let Some(vm) = &mut self.vm else { return };
-        let pause: Duration = vm.hold_off(offence, why);
-        let why = format_args!("{why}: the port accepts no front-end for {pause:?}");
-        self.chatter.complain(&self.spec.name, why);
     }
 }
 
@@ -257,13 +250,12 @@ impl Supervisor {
             PortKind::Vm { socket } => self.sockets.port(&port.spec.name, socket)?,
             _ => None,
         };
-        let mut vm = match passed {
+        let vm = match passed {
             Some(passed) => VmPort::over(&self.identity, &port.spec, passed)?,
             None => VmPort::open(&self.identity, &port.spec)?,
         };
         if let Some(listener) = vm.listener() {
             self.poller.add(listener.as_fd(), Wake::Listener(id).token())?;
-            vm.is_watched = true;
         }
         port.vm = Some(vm);
         Ok(())
@@ -277,11 +269,8 @@ impl Supervisor {
         let grace = if port.is_linked() { LINK_DOWN_GRACE } else { Duration::ZERO };
         port.leaves_at = Some(Instant::now() + grace);
         port.sockets = ForwardSockets::default();
-        if let Some(vm) = &mut port.vm {
-            if let Some(listener) = vm.listener().filter(|_| vm.is_watched) {
-                let _ = self.poller.remove(listener.as_fd());
-            }
-            vm.is_watched = false;
+        self.happens_at(id, front_ends::Event::Close);
+        if let Some(vm) = self.vm(id) {
             vm.close();
         }
         let message = |order| ToData::Remove { order, port: id.0 };

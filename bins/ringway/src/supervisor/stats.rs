@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Supervisor;
+use super::closing::SLOW;
 use super::peer::Peer;
 use super::ports::Port;
 use super::system_calls;
@@ -58,12 +59,15 @@ impl Supervisor {
         let told = told.unwrap_or_default();
         let vm = port.vm.as_ref();
         let link = port.link();
-        let offence = vm.and_then(|vm| vm.closing.complaint().map(str::to_owned));
-        let offence = offence.or_else(|| vm.and_then(|vm| vm.last_offence.clone()));
+        let offence = vm.and_then(|vm| vm.admission.is_slow().then(|| SLOW.to_owned()));
+        let offence =
+            offence.or_else(|| vm.and_then(|vm| vm.admission.history().last_offence.clone()));
         let is_guest = port.spec.kind.is_guest();
         let state = match (&port.failure, link) {
             (Some(_), _) => "failed".to_owned(),
-            (None, _) if vm.is_some_and(|vm| vm.is_quarantined) => "quarantined".to_owned(),
+            (None, _) if vm.is_some_and(|vm| vm.admission.is_quarantined()) => {
+                "quarantined".to_owned()
+            }
             (None, _) if !told.state.is_empty() => told.state,
             (None, Some(_)) => "connected".to_owned(),
             (None, None) => if is_guest { "waiting" } else { "running" }.to_owned(),
@@ -82,7 +86,7 @@ impl Supervisor {
             error: port.failure.clone().or(offence),
             front_end: link.and_then(|link| link.peer.as_ref()).map(Peer::stats),
             replayed: port.replayed,
-            refused_front_ends: vm.map_or(0, |vm| vm.refused),
+            refused_front_ends: vm.map_or(0, |vm| vm.admission.history().refused),
             nat: told.nat.map(|nat| NatStats {
                 overlap: port.overlap.clone(),
                 lacks: lacks(&port.spec.nat.dns),

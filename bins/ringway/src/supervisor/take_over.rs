@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use ringway_supervisor::front_ends;
 use ringway_supervisor::restart::Restarts;
 use ringway_supervisor::succession::Event;
 use ringway_supervisor::wire::{Bytes, SeenIp};
@@ -143,8 +144,7 @@ impl Supervisor {
             replace::send_again(fds.take(reload)?, Signal::HUP)?;
         }
         for id in supervisor.ids() {
-            supervisor.watch_link(id);
-            supervisor.serve_listener(id);
+            supervisor.happens_at(id, front_ends::Event::Hold(false));
         }
         supervisor.recall_unopened();
         supervisor.answer_upgrade(whole.asked);
@@ -175,12 +175,14 @@ impl Supervisor {
         port.tap.reopen_at = record.reopens.then(Instant::now);
         if let Some(vm) = record.vm.as_ref() {
             port.vm = Some(VmPort::resume(&self.identity, &port.spec, vm, fds)?);
-            if let Some(vm) = port.vm.as_mut().filter(|_| is_quarantined) {
-                vm.quarantine(vm.last_offence.clone().unwrap_or_default());
-            }
         }
         let is_new = self.ports.insert(PortId(record.id), port).is_none();
         ensure!(is_new, "port {} is there twice", record.id);
+        if is_quarantined {
+            let why = record.vm.as_ref().and_then(|vm| vm.last_offence.clone());
+            let why = why.unwrap_or_default();
+            self.happens_at(PortId(record.id), front_ends::Event::Quarantine { why });
+        }
         Ok(())
     }
 
@@ -200,6 +202,8 @@ impl Supervisor {
         link.kept = kept;
         vm.link = Some(link);
         self.next_link = self.next_link.max(number);
+        self.happens_at(id, front_ends::Event::Linked);
+        self.look_for_room(id);
         self.note_request(id);
         Ok(())
     }

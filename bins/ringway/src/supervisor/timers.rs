@@ -15,11 +15,10 @@ const fn timer(at: fn(&Supervisor) -> Option<Instant>, act: fn(&mut Supervisor))
 }
 
 /// In the order in which they are looked at.
-const TIMERS: [Timer; 10] = [
+const TIMERS: [Timer; 9] = [
     timer(|it| it.restarts.next_release(), Supervisor::release_due_ports),
-    timer(Supervisor::next_try, Supervisor::connect_due_ports),
-    timer(Supervisor::next_listening, Supervisor::listen_again),
-    timer(Supervisor::next_refusal, Supervisor::refuse_due_newcomers),
+    timer(Supervisor::next_admission, Supervisor::tell_due_ports),
+    timer(|it| it.control.backoff.until, Supervisor::accept_clients_again),
     timer(Supervisor::next_reopening, Supervisor::reopen_due_taps),
     timer(Supervisor::next_look_around, Supervisor::look_around),
     timer(|it| it.departed.due(), Supervisor::tidy_bridges),
@@ -29,9 +28,8 @@ const TIMERS: [Timer; 10] = [
 ];
 
 /// These are looked at in each turn, whatever has woken it.
-const LOOKED_AT: [fn(&Supervisor) -> Option<Instant>; 4] = [
+const LOOKED_AT: [fn(&Supervisor) -> Option<Instant>; 3] = [
     |it| it.neighbours.due(),
-    Supervisor::next_slow_closing,
     Supervisor::next_look_at_planes,
     |it| it.fd_store.next_sign_of_life(),
 ];

@@ -3,16 +3,16 @@
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use ringway_net::MacAddress;
-use ringway_supervisor::wire::{Offence, ToData};
+use ringway_supervisor::front_ends::{self, Admission, History};
+use ringway_supervisor::wire::ToData;
 use ringway_switch::PortId;
 use ringway_vhost_user::{Access, Connection, FilePart, Listener, Made, SocketError};
 use tracing::info;
 
-use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::activation::Passed;
 use super::closing::Closing;
 use super::front_end::FrontEnd;
@@ -26,66 +26,44 @@ use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
 use crate::places;
 
-/// How long the port accepts no front-end after one has blocked a call, which costs others up to
-/// two ticks of the [`CallGuard`](ringway_host::CallGuard), 20 ms, or has made page faults sleep.
-const HOLD_OFF: Duration = Duration::from_secs(3);
-
-/// After faults, twice as long each time, but so often at most: each costs others more.
-const HOLD_OFF_DOUBLED_MAX: u32 = 6;
-
-/// After this time without another one, an offence is forgotten.
-const OFFENCE_FORGOTTEN: Duration = Duration::from_secs(600);
-
 /// A virtual machine's port.
 pub(super) struct VmPort {
     way: Way,
     pub(super) mac: MacAddress,
     pub(super) link: Option<FrontEnd>,
-    /// The number of the one before.
-    pub(super) last_link: Option<u32>,
-    /// Why the last front-end was disconnected, if it was hostile; until the next one comes.
-    pub(super) last_offence: Option<String>,
-    /// How many there were in a row, and when the last one was.
-    offences: (u32, Option<Instant>),
-    /// The data plane has ended again and again while it served this port.
-    pub(super) is_quarantined: bool,
+    /// Who may connect, and who did.
+    pub(super) admission: Admission,
     pub(super) closing: Closing,
-    pub(super) backoff: AcceptBackoff,
-    /// Whether the supervisor hears of front-ends that connect.
-    pub(super) is_watched: bool,
-    /// A front-end that came while another one is linked.
-    pub(super) next: Option<Newcomer>,
-    /// Front-ends that came while another one was linked.
-    pub(super) refused: u64,
+    /// A front-end that has connected, and is not linked yet.
+    pub(super) next: Option<Connection>,
 }
 
 /// How the front-end is reached.
 enum Way {
     Listen(Listener),
-    Connect {
-        socket: PathBuf,
-        next_try: Instant,
-    },
+    Connect(PathBuf),
     /// It was there from the start, and there is no other one: `None` once it is served.
     Given(Option<Box<Connection>>),
     /// The port is being removed: no front-end may connect.
     Closed,
 }
 
-/// A front-end that came while another one was linked.
-pub(super) struct Newcomer {
-    pub(super) connection: Connection,
-    /// Unless the other one has ended by then.
-    pub(super) refuse_at: Instant,
+impl Way {
+    fn kind(&self) -> front_ends::Way {
+        match self {
+            Self::Listen(_) => front_ends::Way::Listen,
+            Self::Connect(_) => front_ends::Way::Connect,
+            Self::Given(_) => front_ends::Way::Given,
+            Self::Closed => front_ends::Way::Closed,
+        }
+    }
 }
 
 impl VmPort {
     pub(super) fn open(identity: &Identity, spec: &PortSpec) -> anyhow::Result<Self> {
         let closing = Closing::start()?;
         let way = match &spec.kind {
-            PortKind::VmConnect { socket } => {
-                Way::Connect { socket: socket.clone(), next_try: Instant::now() }
-            }
+            PortKind::VmConnect { socket } => Way::Connect(socket.clone()),
             PortKind::Vm { socket } => {
                 Way::Listen(listen(socket, identity.control())?.closed_by(&closing.closer))
             }
@@ -146,35 +124,22 @@ impl VmPort {
                 let listener = Listener::resume(fds.take(made.fd)?, &made.path, made.made())?;
                 Way::Listen(listener.closed_by(&closing.closer))
             }
-            (None, PortKind::VmConnect { socket }) => {
-                Way::Connect { socket: socket.clone(), next_try: Instant::now() }
-            }
+            (None, PortKind::VmConnect { socket }) => Way::Connect(socket.clone()),
             (None, PortKind::Vm { .. }) => Way::Given(None),
             _ => bail!("port {} has no listener", spec.name),
         };
-        Ok(Self {
+        let history = History {
             last_link: record.last_link,
             last_offence: record.last_offence.clone(),
             refused: record.refused,
-            ..Self::new(way, closing, identity.mac_of(spec))
-        })
+        };
+        let admission = Admission::resume(way.kind(), history, Instant::now());
+        Ok(Self { admission, ..Self::new(way, closing, identity.mac_of(spec)) })
     }
 
     fn new(way: Way, closing: Closing, mac: MacAddress) -> Self {
-        Self {
-            way,
-            mac,
-            link: None,
-            last_link: None,
-            last_offence: None,
-            offences: (0, None),
-            is_quarantined: false,
-            closing,
-            backoff: AcceptBackoff::default(),
-            is_watched: false,
-            next: None,
-            refused: 0,
-        }
+        let admission = Admission::new(way.kind(), Instant::now());
+        Self { way, mac, link: None, admission, closing, next: None }
     }
 
     /// Who may open the socket's file.
@@ -188,13 +153,13 @@ impl VmPort {
 
     /// No front-end may connect any more; a guest that is connected stays.
     pub(super) fn close(&mut self) {
-        (self.way, self.next) = (Way::Closed, None);
+        self.way = Way::Closed;
     }
 
     pub(super) fn listener(&self) -> Option<&Listener> {
         match &self.way {
             Way::Listen(listener) => Some(listener),
-            Way::Connect { .. } | Way::Given(_) | Way::Closed => None,
+            Way::Connect(_) | Way::Given(_) | Way::Closed => None,
         }
     }
 
@@ -209,62 +174,13 @@ impl VmPort {
         is_linked || matches!(&self.way, Way::Listen(listener) if listener.is_reached_by(fd))
     }
 
-    pub(super) fn is_linked(&self) -> bool {
-        self.link.is_some()
-    }
-
-    fn try_connect(&mut self, now: Instant) -> Option<Connection> {
-        if let Way::Given(connection) = &mut self.way {
-            return connection.take().map(|connection| *connection);
-        }
-        let Way::Connect { socket, next_try } = &mut self.way else { return None };
-        let is_busy = self.link.is_some() || self.is_quarantined || self.closing.is_waited_for();
-        if is_busy || *next_try > now {
-            return None;
-        }
-        *next_try = now + RETRY_AFTER;
-        Some(Connection::connect(socket).ok()?.closed_by(&self.closing.closer))
-    }
-
-    /// After an offence the port accepts no front-end, and connects to none, for this long.
-    pub(super) fn hold_off(&mut self, offence: Offence, why: &str) -> Duration {
-        let now = Instant::now();
-        let (count, last) = self.offences;
-        let is_soon = last.is_some_and(|at| now.duration_since(at) < OFFENCE_FORGOTTEN);
-        let count = if is_soon { (count + 1).min(HOLD_OFF_DOUBLED_MAX) } else { 0 };
-        self.offences = (count, Some(now));
-        self.last_offence = Some(why.to_owned());
-        let pause = if offence == Offence::Stalled { HOLD_OFF * (1 << count) } else { HOLD_OFF };
-        let until = now + pause;
+    /// The front-end that was there from the start, or that can be connected to.
+    pub(super) fn connect(&mut self) -> Option<Connection> {
         match &mut self.way {
-            Way::Listen(_) => self.backoff.until = Some(until),
-            Way::Connect { next_try, .. } => *next_try = until,
-            Way::Given(_) | Way::Closed => {}
-        }
-        pause
-    }
-
-    /// It accepts no front-end, and connects to none, until it is [released](Self::release).
-    pub(super) fn quarantine(&mut self, why: String) {
-        self.last_offence = Some(why);
-        self.is_quarantined = true;
-        self.next = None;
-    }
-
-    /// `true`: it had been quarantined.
-    pub(super) fn release(&mut self) -> bool {
-        if self.is_quarantined {
-            self.last_offence = None;
-        }
-        std::mem::take(&mut self.is_quarantined)
-    }
-
-    fn next_try(&self) -> Option<Instant> {
-        match &self.way {
-            _ if self.link.is_some() || self.is_quarantined => None,
-            _ if self.closing.is_waited_for() => None,
-            Way::Connect { next_try, .. } => Some(*next_try),
-            Way::Given(connection) => connection.as_ref().map(|_| Instant::now()),
+            Way::Given(connection) => connection.take().map(|connection| *connection),
+            Way::Connect(socket) => {
+                Some(Connection::connect(socket).ok()?.closed_by(&self.closing.closer))
+            }
             Way::Listen(_) | Way::Closed => None,
         }
     }
@@ -313,40 +229,15 @@ impl Supervisor {
         self.ports.get_mut(&id)?.vm.as_mut()
     }
 
-    pub(super) fn next_try(&self) -> Option<Instant> {
-        let ports = self.ports.values().filter_map(|port| port.vm.as_ref()?.next_try());
-        ports.filter(|_| !self.planes.is_holding()).min()
-    }
-
-    /// Ports that connect by themselves try again when their time has come.
-    pub(super) fn connect_due_ports(&mut self) {
-        let now = Instant::now();
-        let next_try = |port: &super::Port| port.vm.as_ref()?.next_try();
-        // At once is the time at which that was asked.
-        for id in self.ids_of(|port| next_try(port).is_some_and(|at| at <= Instant::now())) {
-            let Some(vm) = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut()) else {
-                continue;
-            };
-            if self.planes.is_holding() {
-                return;
-            }
-            if let Some(connection) = vm.try_connect(now) {
-                self.link(id, connection);
-            }
-        }
-    }
-
-    pub(super) fn link(&mut self, id: PortId, connection: Connection) {
-        let Some(port) = self.ports.get(&id) else { return };
-        let told = self.told(&port.spec);
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        let spec = match told {
-            Ok(spec) => spec,
-            Err(why) => {
-                return port.chatter.complain(&port.spec.name, format_args!("link: {why}"));
-            }
-        };
-        let Some(vm) = &mut port.vm else { return };
+    /// Links a front-end.
+    ///
+    /// # Errors
+    /// There is too much to tell the data plane of it.
+    pub(super) fn link(&mut self, id: PortId, connection: Connection) -> anyhow::Result<()> {
+        let port = self.ports.get(&id).context("the port is gone")?;
+        let spec = self.told(&port.spec)?;
+        let port = self.ports.get_mut(&id).context("the port is gone")?;
+        let vm = port.vm.as_mut().context("it is no virtual machine's")?;
         let name = &port.spec.name;
         let peer = Peer::of(&connection, &mut self.user_names);
         port.chatter.say(name, || match &peer {
@@ -354,8 +245,6 @@ impl Supervisor {
             None => info!(port = name, "front-end connected"),
         });
         let connection = connection.without_waiting();
-        vm.backoff = AcceptBackoff::default();
-        vm.last_offence = None;
         self.next_link += 1;
         let number = self.next_link;
         vm.link = Some(FrontEnd::new(number, (connection, peer), spec.clone()));
@@ -364,6 +253,6 @@ impl Supervisor {
                 |order| ToData::Link { order, port: id.0, link: number, spec: spec.clone() };
             self.order_now(Order::Link { port: id }, message, vec![]);
         }
-        self.watch_link(id);
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ringway_nat::Prefix4;
+use ringway_supervisor::front_ends::History;
 use ringway_switch::PortId;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -137,11 +138,10 @@ fn port_record<'a>(
     record.tap = port.tap.record(fds);
     record.sockets = port.sockets.record(fds);
     record.reopens = port.tap.reopen_at.is_some();
-    record.vm = port.vm.as_ref().map(|vm| VmRecord {
-        listener: vm.listener().map(|listener| ListenerRecord::of(listener, fds)),
-        last_link: vm.last_link,
-        last_offence: vm.last_offence.clone(),
-        refused: vm.refused,
+    record.vm = port.vm.as_ref().map(|vm| {
+        let listener = vm.listener().map(|listener| ListenerRecord::of(listener, fds));
+        let History { last_link, last_offence, refused } = vm.admission.history().clone();
+        VmRecord { listener, last_link, last_offence, refused }
     });
     record
 }

@@ -30,8 +30,8 @@ pub enum Event {
     Refused,
     /// Whether more of its requests can be read: the one before is done.
     Room(bool),
-    /// Whether the port's thread closes something: looked at in front of each reading, and in each
-    /// turn while [`is_closing`](super::Admission::is_closing).
+    /// Whether the port's thread closes something: asked in front of each reading, and in each turn
+    /// while [`is_closing`](super::Admission::is_closing).
     Closing { is_here: bool },
     /// Whether the data plane closes something.
     PlaneCloses(bool),

@@ -50,8 +50,7 @@ pub enum Way {
 pub struct History {
     /// The number of the one before.
     pub last_link: Option<u32>,
-    /// Why the last one was disconnected, if it was hostile, or why the port is in quarantine;
-    /// until the next one comes.
+    /// How the last one was hostile, or why there is a quarantine; until the next one comes.
     pub last_offence: Option<String>,
     /// How many came while another one was linked.
     pub refused: u64,
