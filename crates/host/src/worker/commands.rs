@@ -53,25 +53,23 @@ impl Worker {
                 let _ = done.send(());
             }
             Command::SetMemory { port, memory, moved, done } => {
-                let _ = done.send(self.set_memory_of(port, &memory, &moved));
+                let _ = done.send(self.set_memory(port, &memory, &moved));
             }
             Command::PositionByRing { port, queue, setup, done } => {
                 let _ = done.send(self.position_by_ring(port, queue, &setup));
             }
             Command::StartQueue { port, queue, setup, fds, done } => {
-                let _ = done.send(self.start_queue_of(port, queue, &setup, fds));
+                let _ = done.send(self.start_queue(port, queue, &setup, fds));
             }
-            Command::StopQueue { port, queue, done } => {
-                _ = done.send(self.stop_queue_of(port, queue))
-            }
+            Command::StopQueue { port, queue, done } => _ = done.send(self.stop_queue(port, queue)),
             Command::DiscardPackets { port, queue, setup, call, done } => {
-                let _ = done.send(self.discard(port, queue, &setup, call.as_ref()));
+                let _ = done.send(self.discard_packets(port, queue, &setup, call.as_ref()));
             }
             Command::RebindQueue { port, queue, areas, done } => {
-                let _ = done.send(self.rebind_queue_of(port, queue, &areas));
+                let _ = done.send(self.rebind_queue(port, queue, &areas));
             }
             Command::SetNotifyFd { port, queue, notify_fd } => {
-                self.set_notify_fd_of(port, queue, notify_fd)
+                self.set_notify_fd(port, queue, notify_fd)
             }
             Command::Snapshot { done } => _ = done.send(self.snapshots()),
             Command::SetPoll { options } => self.idle.policy.set_options(options),
@@ -312,7 +310,7 @@ impl Worker {
     pub(crate) fn detach(&mut self, id: PortId) {
         for slot in self.ports.slots_of(id) {
             for queue in Queue::ALL {
-                self.stop_queue(slot, queue);
+                self.stop_queue_at(slot, queue);
             }
             self.schedule.release_slot(slot, &mut self.ports, &mut self.peers);
             self.schedule.forget_hold(slot, &mut self.ports);

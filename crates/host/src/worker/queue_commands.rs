@@ -18,18 +18,18 @@ use crate::worker::poll_token::PollToken;
 
 impl Worker {
     /// Other memory for all queue pairs of a port.
-    pub(crate) fn set_memory_of(
+    pub(crate) fn set_memory(
         &mut self,
         port: PortId,
         memory: &GuestMemory,
         moved: &[(QueueId, Areas)],
     ) -> Result<(), Broken> {
         let slots = self.ports.slots_of(port).into_iter();
-        slots.map(|slot| self.set_memory(slot, memory.clone(), moved)).fold(Ok(()), Result::and)
+        slots.map(|slot| self.set_memory_at(slot, memory.clone(), moved)).fold(Ok(()), Result::and)
     }
 
     /// Other memory, in which the queues of `moved` are elsewhere.
-    pub(crate) fn set_memory(
+    pub(crate) fn set_memory_at(
         &mut self,
         id: PortId,
         memory: GuestMemory,
@@ -92,7 +92,7 @@ impl Worker {
         position_by_ring(setup, &guest.memory.regions())
     }
 
-    pub(crate) fn start_queue_of(
+    pub(crate) fn start_queue(
         &mut self,
         port: PortId,
         queue: QueueId,
@@ -100,19 +100,19 @@ impl Worker {
         fds: QueueFds,
     ) -> Result<(), Broken> {
         match self.ports.slot_of(port, queue.pair) {
-            Some(slot) => self.start_queue(slot, queue.queue, setup, fds),
+            Some(slot) => self.start_queue_at(slot, queue.queue, setup, fds),
             None => Err(Broken(Why::BadArea)),
         }
     }
 
-    fn start_queue(
+    fn start_queue_at(
         &mut self,
         id: PortId,
         queue: Queue,
         setup: &QueueSetup,
         fds: QueueFds,
     ) -> Result<(), Broken> {
-        self.stop_queue(id, queue);
+        self.stop_queue_at(id, queue);
         let is_left = self.start_ring(id, queue, setup)?;
         let Some(guest) = self.ports.guest(id) else { return Err(Broken(Why::BadArea)) };
         guest.pace.start(queue, setup.size);
@@ -217,12 +217,12 @@ impl Worker {
         }
     }
 
-    pub(crate) fn stop_queue_of(&mut self, port: PortId, queue: QueueId) -> Option<Position> {
+    pub(crate) fn stop_queue(&mut self, port: PortId, queue: QueueId) -> Option<Position> {
         let slot = self.ports.slot_of(port, queue.pair)?;
-        self.stop_queue(slot, queue.queue)
+        self.stop_queue_at(slot, queue.queue)
     }
 
-    pub(crate) fn stop_queue(&mut self, id: PortId, queue: Queue) -> Option<Position> {
+    pub(crate) fn stop_queue_at(&mut self, id: PortId, queue: Queue) -> Option<Position> {
         self.set_kick(id, queue, None);
         if queue == Queue::FromGuest {
             self.schedule.forget_hold(id, &mut self.ports);
@@ -249,7 +249,7 @@ impl Worker {
 
     /// Empties a transmitq that does not run. `None`: it is none, it runs, or its ring is not in
     /// memory.
-    pub(crate) fn discard(
+    pub(crate) fn discard_packets(
         &mut self,
         port: PortId,
         QueueId { pair, queue }: QueueId,
@@ -270,17 +270,17 @@ impl Worker {
         Some(Discarded { position, has_more })
     }
 
-    pub(crate) fn rebind_queue_of(
+    pub(crate) fn rebind_queue(
         &mut self,
         port: PortId,
         queue: QueueId,
         areas: &Areas,
     ) -> Result<(), Broken> {
         let slot = self.ports.slot_of(port, queue.pair);
-        slot.map_or(Ok(()), |slot| self.rebind_queue(slot, queue.queue, areas))
+        slot.map_or(Ok(()), |slot| self.rebind_queue_at(slot, queue.queue, areas))
     }
 
-    pub(crate) fn rebind_queue(
+    pub(crate) fn rebind_queue_at(
         &mut self,
         id: PortId,
         queue: Queue,
@@ -297,13 +297,13 @@ impl Worker {
         result
     }
 
-    pub(crate) fn set_notify_fd_of(&mut self, port: PortId, queue: QueueId, notify_fd: NotifyFd) {
+    pub(crate) fn set_notify_fd(&mut self, port: PortId, queue: QueueId, notify_fd: NotifyFd) {
         if let Some(slot) = self.ports.slot_of(port, queue.pair) {
-            self.set_notify_fd(slot, queue.queue, notify_fd);
+            self.set_notify_fd_at(slot, queue.queue, notify_fd);
         }
     }
 
-    pub(crate) fn set_notify_fd(&mut self, id: PortId, queue: Queue, notify_fd: NotifyFd) {
+    pub(crate) fn set_notify_fd_at(&mut self, id: PortId, queue: Queue, notify_fd: NotifyFd) {
         if let NotifyFd::Kick(kick) = notify_fd {
             self.set_kick(id, queue, kick);
             return self.after_start(id, queue);

@@ -25,7 +25,7 @@ fn a_guest_is_called_again_about_the_queue_that_it_has_not_looked_at() {
     let mut bench = Bench::new(2);
     let mut ends = [Queue::ToGuest, Queue::FromGuest].map(|queue| {
         let (call, theirs) = call_socket();
-        bench.worker.set_notify_fd(PortId(0), queue, call);
+        bench.worker.set_notify_fd_at(PortId(0), queue, call);
         theirs
     });
     let mut heard = || ends.each_mut().map(|end| end.read(&mut [0; 64]).unwrap_or(0));
@@ -44,7 +44,7 @@ fn a_guest_is_called_again_so_early_only_by_a_worker_that_is_awake() {
     let mut bench = Bench::new(1);
     let (call, mut theirs) = call_socket();
     bench.worker.schedule.turn_at = now();
-    bench.worker.set_notify_fd(PortId(0), Queue::ToGuest, call);
+    bench.worker.set_notify_fd_at(PortId(0), Queue::ToGuest, call);
     assert!(theirs.read(&mut [0; 64]).is_ok());
     let (called_at, called_by) = (bench.worker.schedule.turn_at, now());
     let due = bench.worker.schedule.uml_retries.due().expect("it may have slept through it");
@@ -68,7 +68,7 @@ fn a_guest_that_slept_through_all_calls_is_called_about_what_comes_then() {
     bench.guests[0] = Guest::attach_with(workers, 0, pair, features);
     bench.guests[0].post_all();
     let (call, mut theirs) = call_socket();
-    bench.worker.set_notify_fd(PortId(0), Queue::ToGuest, call);
+    bench.worker.set_notify_fd_at(PortId(0), Queue::ToGuest, call);
     let mut is_called = || theirs.read(&mut [0; 512]).is_ok();
     assert!(is_called(), "about what was used before it had this fd");
     let payload = [bench.guests[0].memory.slice(0, 60).unwrap()];

@@ -41,12 +41,12 @@ fn memory_that_moves_takes_its_rings_along() {
         .zip(bench.guests[0].queues.each_ref().map(|q| shifted(q.areas())))
         .collect();
     let worker = &mut bench.worker;
-    assert_eq!(worker.set_memory(PortId(0), memory_at(BASE + by), &moved), Ok(()));
+    assert_eq!(worker.set_memory_at(PortId(0), memory_at(BASE + by), &moved), Ok(()));
     // Rings that are nowhere are left alone until there is memory again in which they are.
     let nowhere = Err(Broken(Why::BadArea));
-    assert_eq!(worker.set_memory(PortId(0), GuestMemory::empty(), &[]), nowhere);
-    assert_eq!(worker.set_memory(PortId(0), memory_at(BASE), &[]), nowhere);
-    assert_eq!(worker.set_memory(PortId(0), memory_at(BASE + by), &[]), Ok(()));
+    assert_eq!(worker.set_memory_at(PortId(0), GuestMemory::empty(), &[]), nowhere);
+    assert_eq!(worker.set_memory_at(PortId(0), memory_at(BASE), &[]), nowhere);
+    assert_eq!(worker.set_memory_at(PortId(0), memory_at(BASE + by), &[]), Ok(()));
 }
 
 /// A kick overtakes the message that adds the memory: it goes through one process more.
@@ -70,7 +70,7 @@ fn a_queue_whose_guest_uses_memory_that_is_being_added_goes_on_with_it() {
     let request =
         MemoryRequest { guest_address: added, size: MEMORY_LEN, mmap_offset: 0, fd: fd.into() };
     let memory = bench.worker.ports.guest(PortId(0)).unwrap().memory.with(request).unwrap();
-    assert_eq!(bench.worker.set_memory(PortId(0), memory, &[]), Ok(()));
+    assert_eq!(bench.worker.set_memory_at(PortId(0), memory, &[]), Ok(()));
     bench.settle();
     assert_eq!(bench.guests[1].received, [frame(mac(1), mac(0), 5)]);
     let broken_and_mended =
@@ -273,7 +273,7 @@ fn uplinks_are_told_where_a_guest_is_and_guests_are_not() {
 fn a_queue_without_a_kick_fd_is_looked_at_now_and_then() {
     let mut bench = Bench::new(2);
     assert_eq!(sleep_at_most(&bench.worker), None);
-    bench.worker.set_notify_fd(PortId(0), Queue::FromGuest, NotifyFd::Kick(None));
+    bench.worker.set_notify_fd_at(PortId(0), Queue::FromGuest, NotifyFd::Kick(None));
     bench.settle();
     bench.guests[0].send(&frame(MacAddress::BROADCAST, mac(0), 1), 1);
     assert!(sleep_at_most(&bench.worker).is_some_and(|at_most| at_most <= POLL_PAUSE));
@@ -281,7 +281,7 @@ fn a_queue_without_a_kick_fd_is_looked_at_now_and_then() {
     bench.worker.end_timers();
     bench.settle();
     assert_eq!(bench.guests[1].received.len(), 1);
-    bench.worker.set_notify_fd(
+    bench.worker.set_notify_fd_at(
         PortId(0),
         Queue::FromGuest,
         NotifyFd::Kick(KickFd::new(kick_fd()).ok()),
