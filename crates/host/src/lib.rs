@@ -69,6 +69,7 @@ pub use tap::{Tap, TapError, TapOffloads, TapOptions};
 pub use worker::announce::AnnounceTo;
 pub use worker::command::{Answer, Command, Discarded, NotifyFd, QueueFds, WorkerEvent};
 pub use worker::effort::{Effort, WorkerSnapshot};
+pub use worker::job::Job;
 pub use worker::look_command::{LookCommand, SwitchCopy};
 pub use worker::nat_command::NatCommand;
 pub use worker::snapshot::PortSnapshot;

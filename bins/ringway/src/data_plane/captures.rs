@@ -59,7 +59,7 @@ impl DataPlane {
         self.captures.next = self.captures.next.wrapping_add(1);
         let id = self.captures.next;
         self.poller.add(client.as_fd(), Wake::Capture(id).token())?;
-        self.worker.send_all(|| {
+        self.worker.send_commands(|| {
             let (options, file) = (options.clone(), file.clone());
             Command::Observe(ObserverCommand::Start { id, options, file })
         });
@@ -76,7 +76,7 @@ impl DataPlane {
     pub(super) fn end_capture(&mut self, id: u32) {
         let Some(capture) = self.captures.running.remove(&id) else { return };
         let _ = self.poller.remove(capture.client.as_fd());
-        self.worker.send_all(|| Command::Observe(ObserverCommand::End { id }));
+        self.worker.send_commands(|| Command::Observe(ObserverCommand::End { id }));
         // Packets that were under way are in the file when the client sees the end.
         self.worker.catch_up();
         info!(port = self.names_of(&capture.ports), "captured no more");

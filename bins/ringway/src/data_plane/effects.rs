@@ -6,9 +6,7 @@ use std::os::fd::AsFd;
 use anyhow::{Context, anyhow, ensure};
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
-use ringway_host::{
-    AnnounceTo, CallFd, Command, GuestMemory, KickFd, MemoryRequest, NotifyFd, QueueFds,
-};
+use ringway_host::{AnnounceTo, CallFd, GuestMemory, KickFd, MemoryRequest, NotifyFd, QueueFds};
 use ringway_net::{Features, MacAddress, Negotiated};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Applied, Effect, MemoryRegion};
@@ -256,8 +254,10 @@ impl DataPlane {
         let link = vm.link.as_mut().context("no front-end is connected")?;
         let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
         let memory = link.memory.clone();
-        self.worker.set_notify(id, notify);
-        self.worker.send_all(|| Command::CountWaits { port: id, is_on });
+        self.worker.send_all(move |worker| {
+            worker.set_notify(id, notify);
+            worker.count_waits(id, is_on);
+        });
         link.running = Running::default();
         self.worker.attach_guest(id, negotiated, link.mac, (memory, link.pairs));
         Ok(())

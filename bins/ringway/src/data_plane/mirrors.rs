@@ -15,7 +15,7 @@ impl DataPlane {
         if mirrors == self.mirrors {
             return;
         }
-        self.worker.send_all(|| {
+        self.worker.send_commands(|| {
             let mirrors = mirrors.clone();
             Command::Observe(ObserverCommand::Mirror { mirrors })
         });

@@ -214,7 +214,8 @@ impl DataPlane {
     ) -> Result<Self, (Channel, anyhow::Error)> {
         match Self::parts(&channel, settings) {
             Ok((torn, poller, worker)) => {
-                worker.snoop_multicast(settings.snoop_multicast);
+                let is_on = settings.snoop_multicast;
+                worker.send_all(move |worker| worker.snoop_multicast(is_on));
                 worker.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
                 Ok(Self {
                     ports: BTreeMap::new(),

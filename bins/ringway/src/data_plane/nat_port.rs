@@ -157,7 +157,7 @@ impl DataPlane {
         all.extend(added.iter().map(|listener| listener.forward.clone()));
         let added = Cell::new(added);
         let listen = || NatCommand::Listen { port, kept: kept.clone(), added: added.take() };
-        self.worker.send_all(|| Command::Nat(listen()));
+        self.worker.send_commands(|| Command::Nat(listen()));
         all
     }
 
@@ -198,7 +198,8 @@ impl DataPlane {
         if *told != options {
             *told = options.clone();
             let told = || Box::new(options.clone());
-            self.worker.send_all(|| Command::Nat(NatCommand::Set { port: id, options: told() }));
+            self.worker
+                .send_commands(|| Command::Nat(NatCommand::Set { port: id, options: told() }));
         }
     }
 
@@ -233,7 +234,7 @@ impl DataPlane {
         }
         let nat = Cell::new(Some(nat));
         let attach = |done| Command::Nat(NatCommand::Attach { port, nat: nat.take(), done });
-        let attached: Result<Vec<()>, _> = self.worker.ask_all(attach).into_iter().collect();
+        let attached: Result<Vec<()>, _> = self.worker.ask_commands(attach).into_iter().collect();
         if attached.is_err() {
             self.worker.remove_port(port);
         }
@@ -243,7 +244,7 @@ impl DataPlane {
     /// The name of a port, for the guests of routers.
     pub(super) fn name_port(&self, port: PortId, name: &str) {
         let name = || name.to_owned();
-        self.worker.send_all(|| Command::Nat(NatCommand::Name { port, name: name() }));
+        self.worker.send_commands(|| Command::Nat(NatCommand::Name { port, name: name() }));
     }
 }
 

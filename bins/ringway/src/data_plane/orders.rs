@@ -55,7 +55,6 @@ impl DataPlane {
         match message {
             ToData::Config { settings } => {
                 let settings = spec_text::read_settings(settings).ok_or(BadMessage::Value)?;
-                self.worker.snoop_multicast(settings.snoop_multicast);
                 self.worker.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
                 self.worker.change(&settings);
             }

@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, ensure};
-use ringway_host::{Carrier, Command, TapWatch};
+use ringway_host::{Carrier, TapWatch};
 use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 
 use super::DataPlane;
@@ -199,14 +199,14 @@ impl DataPlane {
             self.tell_nat(id);
         }
         if now.notify != before.notify {
-            self.worker.set_notify(id, now.notify);
+            self.worker.send_all(move |worker| worker.set_notify(id, now.notify));
         }
         if now.has_histograms != before.has_histograms {
             let is_on = now.has_histograms;
-            self.worker.send_all(|| Command::CountWaits { port: id, is_on });
+            self.worker.send_all(move |worker| worker.count_waits(id, is_on));
         }
         if now.offloads != before.offloads {
-            self.worker.complete_for_tap(id, !now.offloads);
+            self.worker.send_all(move |worker| worker.complete_for_tap(id, !now.offloads));
         }
         if now.mirror != before.mirror {
             self.refresh_mirrors();

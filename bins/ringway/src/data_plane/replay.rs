@@ -132,14 +132,14 @@ impl DataPlane {
                 }
             }
         }
-        self.worker.send_all(|| Command::DeliverHandedOver);
+        self.worker.send_all(Worker::deliver_handed_over);
         self.remember_learned();
         self.start_all_at_last(sending, &positions);
         for discard in replay.discards {
             self.discard_at_last(discard, &positions);
         }
         // Asked for their counters, the workers go on from those in the journal.
-        self.worker.snapshot();
+        self.worker.ask_all(Worker::snapshots);
         if let Some(journal) = journal {
             journal.settle();
         }

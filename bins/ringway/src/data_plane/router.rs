@@ -24,7 +24,7 @@ impl DataPlane {
         ensure!(port.spec.kind == PortKind::Nat, "{name:?} is no router (nat:): {advice}");
         let (done, look) = mpsc::sync_channel(1);
         let (port_id, guest) = (id, question.guest.clone());
-        self.worker.send_all(|| {
+        self.worker.send_commands(|| {
             let (name, done) = (guest.clone(), done.clone());
             Command::Nat(NatCommand::Look { port: port_id, name, done })
         });

@@ -69,7 +69,7 @@ impl DataPlane {
         self.station_news.last = Some(Instant::now());
         let (done, notes) = mpsc::sync_channel(1);
         self.worker
-            .send_all(|| Command::Nat(NatCommand::Notes { port: router, done: done.clone() }));
+            .send_commands(|| Command::Nat(NatCommand::Notes { port: router, done: done.clone() }));
         drop(done);
         let mut notes = match self.wait_for(&notes) {
             Ok(notes) => notes,
@@ -110,6 +110,6 @@ impl DataPlane {
         let notes: Vec<Note> = stations.iter().map(note).collect();
         let notes = || notes.clone();
         self.worker
-            .send_all(|| Command::Nat(NatCommand::Remember { port: router, notes: notes() }));
+            .send_commands(|| Command::Nat(NatCommand::Remember { port: router, notes: notes() }));
     }
 }

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use ringway_host::{
-    Effort, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WaitCounts, WorkerSnapshot,
+    Effort, NatSnapshot, PaceSnapshot, PortSnapshot, QueueSnapshot, WaitCounts, Worker,
+    WorkerSnapshot,
 };
 use ringway_nat::Forward;
 use ringway_net::{Counters, DropReason, Features, HISTOGRAM_BOUNDS_NS, Histogram, MacAddress};
@@ -22,7 +23,8 @@ use crate::units;
 
 impl DataPlane {
     pub(super) fn stats(&self) -> StatsReply {
-        let snapshots = self.worker.snapshot();
+        let snapshots = self.worker.ask_all(Worker::snapshots).into_iter().flatten();
+        let snapshots: Vec<PortSnapshot> = snapshots.collect();
         let (seen, used) = (self.seen_ips(), self.other_addresses());
         let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving()).map(|(&id, port)| {
             let of_port = snapshots.iter().filter(|snapshot| snapshot.port == id);
@@ -46,7 +48,7 @@ impl DataPlane {
             }),
             daemon: None,
             ports: ports.collect(),
-            workers: self.worker.efforts().iter().map(worker_stats).collect(),
+            workers: self.worker.ask_all(Worker::effort).iter().map(worker_stats).collect(),
         }
     }
 }

@@ -107,7 +107,7 @@ impl DataPlane {
 
     fn switch_copy(&self, shared: &Arc<Shared>) -> anyhow::Result<SwitchCopy> {
         let (done, switch) = mpsc::sync_channel(ANSWERS_MAX);
-        self.worker.send_all(|| {
+        self.worker.send_commands(|| {
             let (shared, done) = (shared.clone(), done.clone());
             Command::Look(LookCommand::CopySwitch { shared, done })
         });

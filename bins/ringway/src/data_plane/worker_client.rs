@@ -10,10 +10,8 @@ use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
     AnnounceTo, Answer, CallFd, Callee, Carrier, Command, Discarded, EventFd, GuestMemory, Journal,
-    NotifyFd, PortSnapshot, QueueFds, Tap, Unfit, WorkerChannels, WorkerEvent, WorkerPeers,
-    WorkerSnapshot,
+    NotifyFd, QueueFds, Tap, Unfit, Worker, WorkerChannels, WorkerEvent, WorkerPeers,
 };
-use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, TapCalls};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
@@ -51,12 +49,12 @@ impl WorkerClient {
         let shared = Shared::new(random_seed()?);
         let mut workers = Vec::new();
         for peers in WorkerPeers::of(count)? {
-            let command_bell = Arc::new(EventFd::new()?);
-            let (commands, command_receiver) = mpsc::channel();
+            let job_bell = Arc::new(EventFd::new()?);
+            let (jobs, job_receiver) = mpsc::channel();
             let pin = settings.pins.get(usize::from(peers.index())).copied();
             let channels = WorkerChannels {
-                commands: command_receiver,
-                command_bell: command_bell.clone(),
+                jobs: job_receiver,
+                job_bell: job_bell.clone(),
                 events: event_sender.clone(),
                 event_bell: event_bell.clone(),
                 switch: Switch::over(shared.clone()),
@@ -64,7 +62,7 @@ impl WorkerClient {
                 poll: settings.poll,
             };
             let thread = spawn(channels, pin)?;
-            workers.push(Handle::new(commands, command_bell, thread));
+            workers.push(Handle::new(jobs, job_bell, thread));
         }
         let PlaneSettings { tap_writes, tap_reads, .. } = *settings;
         Ok(Self { workers, events, event_bell, shared, tap_writes, tap_reads })
@@ -110,21 +108,33 @@ impl WorkerClient {
         self.workers.iter().for_each(|worker| worker.ring());
     }
 
-    /// Tells every worker.
-    pub(super) fn send_all(&self, command: impl Fn() -> Command) {
-        self.workers.iter().for_each(|worker| worker.send(command()));
+    /// Has every worker do the same.
+    pub(super) fn send_all(&self, work: impl FnOnce(&mut Worker) + Clone + Send + 'static) {
+        self.workers.iter().for_each(|worker| worker.send(work.clone()));
     }
 
-    /// Asks every worker; the answers of those that have not ended.
-    pub(super) fn ask_all<T>(&self, command: impl Fn(Answer<T>) -> Command) -> Vec<T> {
-        let asked: Vec<_> = self.workers.iter().map(|worker| worker.begin(&command)).collect();
+    /// The same; the answers of those that have not ended.
+    pub(super) fn ask_all<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Worker) -> T + Clone + Send + 'static,
+    ) -> Vec<T> {
+        let begin = |worker: &Handle| worker.begin(work.clone());
+        let asked: Vec<_> = self.workers.iter().map(begin).collect();
         self.ring();
         asked.into_iter().filter_map(Promise::wait).collect()
     }
 
-    /// How the guests of a port are notified, from now on.
-    pub(super) fn set_notify(&self, port: PortId, policy: Policy) {
-        self.send_all(|| Command::SetNotify { port, policy });
+    /// Tells every worker.
+    pub(super) fn send_commands(&self, command: impl Fn() -> Command) {
+        self.workers.iter().for_each(|worker| worker.send_command(command()));
+    }
+
+    /// Asks every worker; the answers of those that have not ended.
+    pub(super) fn ask_commands<T>(&self, command: impl Fn(Answer<T>) -> Command) -> Vec<T> {
+        let asked: Vec<_> =
+            self.workers.iter().map(|worker| worker.begin_command(&command)).collect();
+        self.ring();
+        asked.into_iter().filter_map(Promise::wait).collect()
     }
 
     /// A guest port without a guest: packets for it are dropped and counted.
@@ -139,7 +149,7 @@ impl WorkerClient {
         mac: MacAddress,
         (memory, pairs): (GuestMemory, u16),
     ) {
-        self.send_all(|| {
+        self.send_commands(|| {
             let memory = memory.clone();
             Command::AttachGuest { port, negotiated, mac, memory, pairs }
         });
@@ -173,19 +183,14 @@ impl WorkerClient {
                 log_calls(&tap, "read", read_from);
             }
             let tap = Box::new(tap);
-            let done = worker.ask(|done| Command::AttachTap { port, tap, queue, done });
+            let done = worker.ask_command(|done| Command::AttachTap { port, tap, queue, done });
             done.context("a data path thread does not answer")?.context("watching the tap")?;
         }
         Ok(())
     }
 
-    /// Whether packets are completed before they go to a tap.
-    pub(super) fn complete_for_tap(&self, port: PortId, is_on: bool) {
-        self.send_all(|| Command::CompleteForTap { port, is_on });
-    }
-
     pub(super) fn detach(&self, port: PortId) {
-        self.ask_all(|done| Command::Detach { port, done });
+        self.ask_commands(|done| Command::Detach { port, done });
     }
 
     /// Other memory, in which the queues of `moved` are elsewhere.
@@ -195,7 +200,7 @@ impl WorkerClient {
         memory: &GuestMemory,
         moved: &[(QueueId, Areas)],
     ) -> Result<(), Broken> {
-        let bound = self.ask_all(|done| {
+        let bound = self.ask_commands(|done| {
             let (memory, moved) = (memory.clone(), moved.to_vec());
             Command::SetMemory { port, memory, moved, done }
         });
@@ -205,7 +210,7 @@ impl WorkerClient {
 
     /// The same while no queue of the port runs: none can be elsewhere in it.
     pub(super) fn tell_memory(&self, port: PortId, memory: &GuestMemory) {
-        self.send_all(|| {
+        self.send_commands(|| {
             // Its answer is not waited for.
             let ((done, _), memory, moved) = (mpsc::sync_channel(1), memory.clone(), vec![]);
             Command::SetMemory { port, memory, moved, done }
@@ -214,15 +219,16 @@ impl WorkerClient {
 
     /// Sets how many receive queues of a guest run; with `has_control` it says how many it uses.
     pub(super) fn set_pairs(&self, port: PortId, running: u16, has_control: bool) {
-        self.send_all(|| Command::SetPairs { port, running, has_control });
+        self.send_commands(|| Command::SetPairs { port, running, has_control });
     }
 
     /// Tells the other workers what a guest has set on its first worker.
     pub(super) fn share_control_state(&self, port: PortId) -> Option<ControlState> {
         let (first, others) = self.workers.split_first()?;
-        let state = first.ask(|done| Command::TakeControlState { port, done }).flatten()?;
+        let state = first.ask(move |worker| worker.take_control_state(port)).flatten()?;
         for worker in others {
-            worker.send(Command::SetControlState { port, state: Box::new(state.clone()) });
+            let state = state.clone();
+            worker.send(move |worker| worker.set_control_state(port, &state));
         }
         Some(state)
     }
@@ -245,7 +251,7 @@ impl WorkerClient {
         (setup, fds): (QueueSetup, QueueFds),
     ) -> Promise<Result<(), Broken>> {
         let start = |done| Command::StartQueue { port, queue, setup, fds, done };
-        self.owner(queue.pair).begin(start)
+        self.owner(queue.pair).begin_command(start)
     }
 
     pub(super) fn position_by_ring(
@@ -265,7 +271,7 @@ impl WorkerClient {
         setup: QueueSetup,
     ) -> Promise<Result<Position, Broken>> {
         let show = |done| Command::PositionByRing { port, queue, setup, done };
-        self.owner(queue.pair).begin(show)
+        self.owner(queue.pair).begin_command(show)
     }
 
     pub(super) fn stop_queue(&self, port: PortId, queue: QueueId) -> Option<Position> {
@@ -273,7 +279,7 @@ impl WorkerClient {
     }
 
     pub(super) fn begin_stop(&self, port: PortId, queue: QueueId) -> Promise<Option<Position>> {
-        self.owner(queue.pair).begin(|done| Command::StopQueue { port, queue, done })
+        self.owner(queue.pair).begin_command(|done| Command::StopQueue { port, queue, done })
     }
 
     pub(super) fn discard_packets(
@@ -284,7 +290,7 @@ impl WorkerClient {
         call: Option<CallFd>,
     ) -> Option<Discarded> {
         let discard = |done| Command::DiscardPackets { port, queue, setup, call, done };
-        self.owner(queue.pair).ask(discard).flatten()
+        self.owner(queue.pair).ask_command(discard).flatten()
     }
 
     pub(super) fn rebind_queue(
@@ -294,22 +300,22 @@ impl WorkerClient {
         areas: Areas,
     ) -> Result<(), Broken> {
         let rebind = |done| Command::RebindQueue { port, queue, areas, done };
-        self.owner(queue.pair).ask(rebind).unwrap_or(GONE)
+        self.owner(queue.pair).ask_command(rebind).unwrap_or(GONE)
     }
 
     pub(super) fn set_notify_fd(&self, port: PortId, queue: QueueId, notify_fd: NotifyFd) {
-        self.owner(queue.pair).send(Command::SetNotifyFd { port, queue, notify_fd });
+        self.owner(queue.pair).send_command(Command::SetNotifyFd { port, queue, notify_fd });
     }
 
     pub(super) fn announce(&self, port: PortId, mac: MacAddress, to: AnnounceTo) {
-        self.owner(0).send(Command::Announce { port, mac, to });
+        self.owner(0).send_command(Command::Announce { port, mac, to });
     }
 
     /// Nothing is read from taps any more; what was read is delivered, as far as there is room for
     /// it soon.
     pub(super) fn stop_reading_taps(&self) {
         let until = Instant::now() + DELIVERED_WITHIN;
-        while !self.ask_all(|done| Command::StopReading { done }).iter().all(|done| *done) {
+        while !self.ask_commands(|done| Command::StopReading { done }).iter().all(|done| *done) {
             if Instant::now() >= until {
                 return;
             }
@@ -322,34 +328,35 @@ impl WorkerClient {
     /// # Errors
     /// The line of a worker is missing, or another process holds it.
     pub(super) fn set_journal(&self, journal: &Arc<Journal>) -> Result<(), Unfit> {
-        let set = self.ask_all(|done| Command::SetJournal { journal: Some(journal.clone()), done });
+        let set =
+            self.ask_commands(|done| Command::SetJournal { journal: Some(journal.clone()), done });
         set.into_iter().collect()
     }
 
     /// Another process will note there what it does.
     pub(super) fn leave_journal(&self) {
-        self.ask_all(|done| Command::SetJournal { journal: None, done });
+        self.ask_commands(|done| Command::SetJournal { journal: None, done });
     }
 
     /// Queues of that port that start from now on are those of that front-end.
     pub(super) fn note_rings(&self, port: PortId, link: u32) {
-        self.send_all(|| Command::NoteRings { port, link: Some(link) });
+        self.send_commands(|| Command::NoteRings { port, link: Some(link) });
     }
 
     /// Waits until the workers have done all that they were told.
     pub(super) fn catch_up(&self) {
-        self.ask_all(|done| Command::CatchUp { done });
+        self.ask_all(|_| ());
     }
 
     /// Returns when no worker carries packets as before: a client that is told that a port is gone
     /// may send at once to what was behind it.
     pub(super) fn set_link(&self, port: PortId, carrier: Carrier) {
-        self.ask_all(|done| Command::SetLink { port, carrier, done });
+        self.ask_commands(|done| Command::SetLink { port, carrier, done });
     }
 
     /// Says what a port may do, also before it is attached.
     pub(super) fn set_policy(&self, port: PortId, policy: PortPolicy) -> anyhow::Result<()> {
-        let set = self.ask_all(|done| {
+        let set = self.ask_commands(|done| {
             let policy = Box::new(policy.clone());
             Command::SetPolicy { port, policy, done }
         });
@@ -359,36 +366,25 @@ impl WorkerClient {
         Ok(set.into_iter().collect::<Result<_, _>>()?)
     }
 
-    pub(super) fn snoop_multicast(&self, is_on: bool) {
-        self.send_all(|| Command::SnoopMulticast { is_on });
-    }
-
     /// Returns when the port's id can be used again.
     pub(super) fn remove_port(&self, port: PortId) {
-        self.ask_all(|done| Command::RemovePort { port, done });
+        self.ask_commands(|done| Command::RemovePort { port, done });
     }
 
-    /// One for each queue pair of each port, and more; see [`PortSnapshot`].
-    pub(super) fn snapshot(&self) -> Vec<PortSnapshot> {
-        self.ask_all(|done| Command::Snapshot { done }).into_iter().flatten().collect()
-    }
-
-    /// Whether workers poll before they sleep, from now on, and how taps attached later are written
-    /// and read.
+    /// Whether workers poll before they sleep and snoop multicast, from now on, and how taps that
+    /// are attached later are written and read.
     pub(super) fn change(&mut self, settings: &PlaneSettings) {
-        let options = settings.poll;
-        self.send_all(|| Command::SetPoll { options });
+        let PlaneSettings { poll, snoop_multicast, .. } = *settings;
+        self.send_all(move |worker| {
+            worker.set_poll(poll);
+            worker.snoop_multicast(snoop_multicast);
+        });
         self.tap_writes = settings.tap_writes;
         self.tap_reads = settings.tap_reads;
     }
 
-    /// How each worker spends its time.
-    pub(super) fn efforts(&self) -> Vec<WorkerSnapshot> {
-        self.ask_all(|done| Command::Effort { done })
-    }
-
     pub(super) fn stop(&mut self) {
-        self.send_all(|| Command::Stop);
+        self.workers.iter().for_each(Handle::stop);
         self.ring();
         for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
             // A panic would have ended the process.

@@ -1,4 +1,4 @@
-//! One worker and its commands.
+//! One worker and its jobs.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ringway_host::{Answer, Command, EventFd, Tap};
+use ringway_host::{Answer, Command, EventFd, Job, Tap, Worker};
 use tracing::debug;
 
 /// The worker answers between two visits; this long only if it has ended.
@@ -15,12 +15,12 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// A worker, as the control thread has it.
 pub(super) struct Handle {
-    commands: Sender<Command>,
+    jobs: Sender<Job>,
     bell: Rc<Bell>,
     pub(super) thread: Option<JoinHandle<()>>,
 }
 
-/// A worker is woken once for many commands: when an answer is waited for, or the control thread
+/// A worker is woken once for many jobs: when an answer is waited for, or the control thread
 /// is about to sleep.
 struct Bell {
     fd: Arc<EventFd>,
@@ -28,32 +28,61 @@ struct Bell {
 }
 
 impl Handle {
-    pub(super) fn new(
-        commands: Sender<Command>,
-        bell: Arc<EventFd>,
-        thread: JoinHandle<()>,
-    ) -> Self {
+    pub(super) fn new(jobs: Sender<Job>, bell: Arc<EventFd>, thread: JoinHandle<()>) -> Self {
         let bell = Rc::new(Bell { fd: bell, is_owed: Cell::new(false) });
-        Self { commands, bell, thread: Some(thread) }
+        Self { jobs, bell, thread: Some(thread) }
     }
 
-    /// It is carried out when the worker is rung for.
-    pub(super) fn send(&self, command: Command) {
+    /// It is done when the worker is rung for.
+    pub(super) fn send(&self, work: impl FnOnce(&mut Worker) + Send + 'static) {
+        self.give(Job::new(work));
+    }
+
+    /// What comes of it; `None`: the worker has ended.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.begin(work).wait()
+    }
+
+    /// The same, with an answer that can be waited for later, or not at all.
+    pub(super) fn begin<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Promise<T> {
+        let (done, answer) = mpsc::sync_channel(1);
+        self.send(move |worker| _ = done.send(work(worker)));
+        Promise { answer, bell: self.bell.clone() }
+    }
+
+    pub(super) fn send_command(&self, command: Command) {
+        self.send(|worker| worker.carry_out(command));
+    }
+
+    pub(super) fn ask_command<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Option<T> {
+        self.begin_command(command).wait()
+    }
+
+    pub(super) fn begin_command<T>(
+        &self,
+        command: impl FnOnce(Answer<T>) -> Command,
+    ) -> Promise<T> {
+        let (done, answer) = mpsc::sync_channel(1);
+        self.send_command(command(done));
+        Promise { answer, bell: self.bell.clone() }
+    }
+
+    /// The worker ends when it has done all jobs before.
+    pub(super) fn stop(&self) {
+        self.give(Job::Stop);
+    }
+
+    fn give(&self, job: Job) {
         // A worker that has ended is noticed through its bell.
-        if self.commands.send(command).is_ok() {
+        if self.jobs.send(job).is_ok() {
             self.bell.is_owed.set(true);
         }
-    }
-
-    pub(super) fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Option<T> {
-        self.begin(command).wait()
-    }
-
-    /// The same, with an answer that can be waited for later.
-    pub(super) fn begin<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Promise<T> {
-        let (done, answer) = mpsc::sync_channel(1);
-        self.send(command(done));
-        Promise { answer, bell: self.bell.clone() }
     }
 
     pub(super) fn ring(&self) {

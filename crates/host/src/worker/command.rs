@@ -7,8 +7,7 @@ use std::sync::{Arc, mpsc};
 
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
-use ringway_net::moderation::Policy;
-use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, PollOptions};
+use ringway_net::{FromPair, MacAddress, Negotiated};
 use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
 use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
 
@@ -19,10 +18,8 @@ use crate::os::eventfd::{CallFd, Callee, KickFd};
 use crate::port::Carrier;
 use crate::tap::Tap;
 use crate::worker::announce::AnnounceTo;
-use crate::worker::effort::WorkerSnapshot;
 use crate::worker::look_command::LookCommand;
 use crate::worker::nat_command::NatCommand;
-use crate::worker::snapshot::PortSnapshot;
 
 /// Where the answer to a command goes.
 pub type Answer<T> = mpsc::SyncSender<T>;
@@ -79,20 +76,6 @@ pub enum Command {
         running: u16,
         /// The guest's controlq runs too, so it says how many of them it uses.
         has_control: bool,
-    },
-    /// What has the guest set?
-    TakeControlState {
-        /// The port.
-        port: PortId,
-        /// `None`: there is no guest.
-        done: Answer<Option<ControlState>>,
-    },
-    /// The guest has set this through its controlq, which another worker owns.
-    SetControlState {
-        /// The port.
-        port: PortId,
-        /// All of it.
-        state: Box<ControlState>,
     },
     /// The guest is gone: all queues stop, fds and memory are dropped.
     Detach {
@@ -178,21 +161,6 @@ pub enum Command {
         /// The new fd.
         notify_fd: NotifyFd,
     },
-    /// Counters of all ports.
-    Snapshot {
-        /// Where they go.
-        done: Answer<Vec<PortSnapshot>>,
-    },
-    /// Whether the worker polls before it sleeps, from now on.
-    SetPoll {
-        /// When, and how much.
-        options: PollOptions,
-    },
-    /// How the worker spends its time.
-    Effort {
-        /// Where the answer goes.
-        done: Answer<WorkerSnapshot>,
-    },
     /// A guest has moved here (live migration, fail-over), or is silent: other stations shall learn
     /// where it is.
     Announce {
@@ -212,13 +180,6 @@ pub enum Command {
         /// Sent when the port carries packets, or when nothing goes through it any more.
         done: Answer<()>,
     },
-    /// Whether checksums and segments are completed before a packet goes to a tap.
-    CompleteForTap {
-        /// The port.
-        port: PortId,
-        /// Of all packets; otherwise only of those that the kernel does not take as they are.
-        is_on: bool,
-    },
     /// About the switch.
     Look(LookCommand),
     /// About captures and mirrors.
@@ -232,25 +193,6 @@ pub enum Command {
         policy: Box<PortPolicy>,
         /// Whether it can be followed.
         done: Answer<Result<(), PolicyError>>,
-    },
-    /// Multicast goes only to ports that asked for it, or to all.
-    SnoopMulticast {
-        /// Whether to snoop.
-        is_on: bool,
-    },
-    /// How a guest is notified from now on, also the one that is attached.
-    SetNotify {
-        /// The port.
-        port: PortId,
-        /// The policy.
-        policy: Policy,
-    },
-    /// Whether it is counted how long packets of a guest wait, also of the one that is attached.
-    CountWaits {
-        /// The port.
-        port: PortId,
-        /// Whether it is counted.
-        is_on: bool,
     },
     /// The port does not exist any more: its tap is closed, its addresses are forgotten.
     RemovePort {
@@ -269,8 +211,6 @@ pub enum Command {
         /// Whether this worker holds its line.
         done: Answer<Result<(), Unfit>>,
     },
-    /// The receiving queues run: what other workers have handed over is delivered.
-    DeliverHandedOver,
     /// Queues of a port that start from now on are noted in the journal, and continue where they
     /// were left if an earlier data plane has noted them.
     NoteRings {
@@ -285,13 +225,6 @@ pub enum Command {
         /// Whether everything that was read has been delivered.
         done: Answer<bool>,
     },
-    /// Does nothing but say that all commands before it are done.
-    CatchUp {
-        /// Sent then.
-        done: Answer<()>,
-    },
-    /// End the worker.
-    Stop,
 }
 
 /// How far a transmitq was emptied.

@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ringway_device::{AnyGuestPort, Queue};
-use ringway_net::{ControlState, FromPair, MacAddress, Negotiated};
+use ringway_net::moderation::Policy;
+use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, PollOptions};
 use ringway_switch::{PolicyError, PortId, PortPolicy};
 
 use crate::journal::worker_line::WorkerLine;
@@ -29,8 +30,9 @@ use crate::worker::poll_token::PollToken;
 use crate::worker::snapshot::{PortSnapshot, snapshots};
 
 impl Worker {
-    /// A dropped answer means the control thread stopped waiting, which is its own business.
-    pub(crate) fn carry_out(&mut self, command: Command) {
+    /// Carries out a command. A dropped answer means the control thread stopped waiting, which is
+    /// its own business.
+    pub fn carry_out(&mut self, command: Command) {
         match command {
             Command::AttachGuest { port, negotiated, mac, memory, pairs } => {
                 self.attach_guest(port, negotiated, (mac, pairs), &memory);
@@ -41,12 +43,6 @@ impl Worker {
             Command::Nat(command) => self.carry_out_nat(command),
             Command::SetPairs { port, running, has_control } => {
                 self.ports.set_pairs(port, running, has_control);
-            }
-            Command::TakeControlState { port, done } => {
-                let _ = done.send(self.ports.take_control_state(port));
-            }
-            Command::SetControlState { port, state } => {
-                self.schedule.after_call(self.ports.set_control_state(port, &state));
             }
             Command::Detach { port, done } => {
                 self.detach(port);
@@ -71,22 +67,13 @@ impl Worker {
             Command::SetNotifyFd { port, queue, notify_fd } => {
                 self.set_notify_fd(port, queue, notify_fd)
             }
-            Command::Snapshot { done } => _ = done.send(self.snapshots()),
-            Command::SetPoll { options } => self.idle.policy.set_options(options),
-            Command::Effort { done } => _ = done.send(self.effort()),
             Command::Announce { port, mac, to } => self.announce((port, mac), to),
             Command::SetLink { port, carrier, done } => self.set_link(port, carrier, &done),
-            Command::CompleteForTap { port, is_on } => self.complete_for_tap(port, is_on),
             Command::SetPolicy { port, policy, done } => {
                 _ = done.send(self.set_policy(port, *policy));
             }
             Command::Observe(command) => self.observers.carry_out(command, self.peers.index()),
             Command::Look(command) => self.bridge.look(command),
-            Command::SnoopMulticast { is_on } => self.snoop_multicast(is_on),
-            Command::SetNotify { port, policy } => {
-                self.schedule.after_call(self.ports.set_notify(port, policy));
-            }
-            Command::CountWaits { port, is_on } => self.ports.count_waits(port, is_on),
             Command::RemovePort { port, done } => {
                 self.remove_port(port);
                 let _ = done.send(());
@@ -94,9 +81,6 @@ impl Worker {
             Command::SetJournal { journal, done } => _ = done.send(self.set_journal(journal)),
             Command::NoteRings { port, link } => self.ports.port(port).link = link,
             Command::StopReading { done } => _ = done.send(self.stop_reading()),
-            Command::DeliverHandedOver => self.peers.begin_delivery(),
-            Command::CatchUp { done } => _ = done.send(()),
-            Command::Stop => {}
         }
     }
 
@@ -114,8 +98,29 @@ impl Worker {
         Ok(())
     }
 
-    /// What is told is noted: the next data plane goes on from there.
-    pub(crate) fn snapshots(&mut self) -> Vec<PortSnapshot> {
+    /// Delivers what other workers have handed over from now on: the receiving queues run.
+    pub fn deliver_handed_over(&mut self) {
+        self.peers.begin_delivery();
+    }
+
+    /// Lets the worker poll before it sleeps, or not, from now on.
+    pub fn set_poll(&mut self, options: PollOptions) {
+        self.idle.policy.set_options(options);
+    }
+
+    /// What the guest of a port has set; `None`: there is no guest.
+    pub fn take_control_state(&mut self, port: PortId) -> Option<ControlState> {
+        self.ports.take_control_state(port)
+    }
+
+    /// Takes over all that a guest has set through its controlq, which another worker owns.
+    pub fn set_control_state(&mut self, port: PortId, state: &ControlState) {
+        self.schedule.after_call(self.ports.set_control_state(port, state));
+    }
+
+    /// Counters of all ports, one for each queue pair. They are noted as well: the next data plane
+    /// goes on from there.
+    pub fn snapshots(&mut self) -> Vec<PortSnapshot> {
         self.note_counts();
         let second = self.effort.second();
         snapshots(&self.ports, &self.schedule.holds, &self.bridge.switch, second)
@@ -276,7 +281,9 @@ impl Worker {
         is_done
     }
 
-    fn complete_for_tap(&mut self, id: PortId, is_on: bool) {
+    /// Completes checksums and segments of all packets before they go to a tap, or only of those
+    /// that the kernel does not take as they are.
+    pub fn complete_for_tap(&mut self, id: PortId, is_on: bool) {
         if let Some(End::Tap(tap)) = self.ports.get(id).map(|pair| &mut pair.end) {
             tap.complete_all(is_on);
         }
@@ -294,7 +301,19 @@ impl Worker {
         result
     }
 
-    fn snoop_multicast(&mut self, is_on: bool) {
+    /// Says how the guest of a port is notified from now on, also the one that is attached.
+    pub fn set_notify(&mut self, port: PortId, policy: Policy) {
+        self.schedule.after_call(self.ports.set_notify(port, policy));
+    }
+
+    /// Counts from now on how long packets of a guest wait, or does not, also of the one that is
+    /// attached.
+    pub fn count_waits(&mut self, port: PortId, is_on: bool) {
+        self.ports.count_waits(port, is_on);
+    }
+
+    /// Lets multicast go only to ports that asked for it, or to all.
+    pub fn snoop_multicast(&mut self, is_on: bool) {
         self.bridge.switch.snoop_multicast(is_on);
         self.refresh_cable();
     }

@@ -7,15 +7,16 @@ use ringway_net::Nanos;
 use ringway_switch::Switch;
 
 use crate::os::eventfd::EventFd;
-use crate::worker::command::{Command, WorkerEvent};
+use crate::worker::command::WorkerEvent;
+use crate::worker::job::Job;
 
 /// At most one move of an address, and one change, is told in this time, in nanoseconds.
 const NEWS_PAUSE_NS: u64 = 1_000_000_000;
 
 /// The worker's ends of both directions.
 pub(crate) struct ControlChannel {
-    commands: Receiver<Command>,
-    command_bell: Arc<EventFd>,
+    jobs: Receiver<Job>,
+    job_bell: Arc<EventFd>,
     events: Sender<WorkerEvent>,
     event_bell: Arc<EventFd>,
     /// When something was last told of an address.
@@ -24,20 +25,20 @@ pub(crate) struct ControlChannel {
 
 impl ControlChannel {
     pub(crate) fn new(
-        (commands, command_bell): (Receiver<Command>, Arc<EventFd>),
+        (jobs, job_bell): (Receiver<Job>, Arc<EventFd>),
         (events, event_bell): (Sender<WorkerEvent>, Arc<EventFd>),
     ) -> Self {
-        Self { commands, command_bell, events, event_bell, news_told_at: Nanos(0) }
+        Self { jobs, job_bell, events, event_bell, news_told_at: Nanos(0) }
     }
 
-    /// Rung by the control thread after it has sent a command.
+    /// Rung by the control thread after it has sent a job.
     pub(crate) fn bell(&self) -> &EventFd {
-        &self.command_bell
+        &self.job_bell
     }
 
-    /// The next command, if there is one.
-    pub(crate) fn next(&self) -> Option<Command> {
-        self.commands.try_recv().ok()
+    /// The next job, if there is one.
+    pub(crate) fn next(&self) -> Option<Job> {
+        self.jobs.try_recv().ok()
     }
 
     pub(crate) fn tell(&self, event: WorkerEvent) {

@@ -20,7 +20,7 @@ pub struct Effort {
     pub packets: u64,
     /// System calls of the data path: waits, reads and writes of taps, notifications.
     pub system_calls: u64,
-    /// Sleeps that ended, other than for a command.
+    /// Sleeps that ended, other than for a job.
     pub wakeups: u64,
     /// Time spent looking for work without finding any yet, in nanoseconds.
     pub looked_ns: u64,

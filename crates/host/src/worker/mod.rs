@@ -3,7 +3,7 @@
 //!
 //! One thread. `epoll` says which queue pair woke up; a visit does at most
 //! [`BUDGET_UNITS`](crate::forward::budget::BUDGET_UNITS) units of work and then publishes and
-//! notifies once. Commands from the control thread run between visits. Before the worker sleeps, it
+//! notifies once. Jobs of the control thread are done between visits. Before the worker sleeps, it
 //! arms every idle source and looks at it once more, so that no kick is lost.
 //!
 //! How: [`Worker::run`] takes turns. What a worker keeps is in values that decide and know nothing
@@ -20,6 +20,7 @@ pub(crate) mod control_channel;
 pub(crate) mod effort;
 pub(crate) mod holds;
 pub(crate) mod idle_polling;
+pub(crate) mod job;
 pub(crate) mod look_command;
 pub(crate) mod nat_command;
 pub(crate) mod poll_token;
@@ -50,10 +51,11 @@ use crate::peers::WorkerPeers;
 use crate::port::table::Ports;
 use crate::worker::arrivals::Arrivals;
 use crate::worker::bridge::Bridge;
-use crate::worker::command::{Command, WorkerEvent};
+use crate::worker::command::WorkerEvent;
 use crate::worker::control_channel::ControlChannel;
 use crate::worker::effort::{EffortMeter, Spent, WorkerSnapshot};
 use crate::worker::idle_polling::{IdlePolling, Pause};
+use crate::worker::job::Job;
 use crate::worker::poll_token::PollToken;
 use crate::worker::schedule::Schedule;
 use crate::worker::snapshot::note_counts;
@@ -62,8 +64,8 @@ use crate::worker::stalls::StallGuard;
 /// Wake-ups handled per turn of the loop.
 const EVENTS_MAX: usize = 64;
 
-/// Commands carried out in one turn; those behind them come after the next visits.
-const COMMANDS_MAX: usize = 64;
+/// Jobs done in one turn; those behind them come after the next visits.
+const JOBS_MAX: usize = 64;
 
 /// The data path thread.
 pub struct Worker {
@@ -113,11 +115,10 @@ impl Worker {
     /// # Errors
     /// The operating system has no epoll instance left.
     pub fn new(channels: WorkerChannels) -> io::Result<Self> {
-        let WorkerChannels { commands, command_bell, events, event_bell, peers, switch, poll } =
-            channels;
-        let control = ControlChannel::new((commands, command_bell), (events, event_bell));
+        let WorkerChannels { jobs, job_bell, events, event_bell, peers, switch, poll } = channels;
+        let control = ControlChannel::new((jobs, job_bell), (events, event_bell));
         let poller = Poller::new()?;
-        poller.add_edge(control.bell().as_fd(), PollToken::Command.token())?;
+        poller.add_edge(control.bell().as_fd(), PollToken::Job.token())?;
         poller.add_edge(peers.wake_flag().bell().as_fd(), PollToken::Peer.token())?;
         Ok(Self {
             ports: Ports::default(),
@@ -148,16 +149,16 @@ impl Worker {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         loop {
             self.take_pause(&mut events)?;
-            let mut has_commands = false;
+            let mut has_jobs = false;
             for event in events.iter() {
                 match PollToken::from_token(event.token) {
                     Some(PollToken::Kick(slot, queue)) => self.on_kick(slot, queue),
                     Some(PollToken::Readable(slot)) => self.schedule.ready.add_first(slot),
-                    Some(PollToken::Command) => has_commands = true,
+                    Some(PollToken::Job) => has_jobs = true,
                     Some(PollToken::Peer) | None => {}
                 }
             }
-            if has_commands && !self.carry_out_commands() {
+            if has_jobs && !self.do_jobs() {
                 return Ok(());
             }
             self.take_arrivals();
@@ -203,7 +204,7 @@ impl Worker {
         if self.effort.roll(turn_at, self.idle.policy.counters().looked_ns) {
             self.note_counts();
         }
-        if pause.is_sleep() && !events.iter().all(|event| event.token == PollToken::COMMAND) {
+        if pause.is_sleep() && !events.iter().all(|event| event.token == PollToken::JOB) {
             self.effort.wakeups += 1;
         }
         Ok(())
@@ -234,12 +235,12 @@ impl Worker {
     }
 
     /// `false`: the worker was told to stop.
-    fn carry_out_commands(&mut self) -> bool {
+    fn do_jobs(&mut self) -> bool {
         self.control.bell().drain();
-        for _ in 0..COMMANDS_MAX {
+        for _ in 0..JOBS_MAX {
             match self.control.next() {
-                Some(Command::Stop) => return false,
-                Some(command) => self.carry_out(command),
+                Some(Job::Do(work)) => work(self),
+                Some(Job::Stop) => return false,
                 None => return true,
             }
         }
@@ -282,7 +283,7 @@ impl Worker {
     }
 
     /// How the worker spends its time.
-    pub(crate) fn effort(&mut self) -> WorkerSnapshot {
+    pub fn effort(&mut self) -> WorkerSnapshot {
         self.effort.roll(now(), self.idle.policy.counters().looked_ns);
         // The counts that are told are noted, as those of ports are.
         self.note_counts();

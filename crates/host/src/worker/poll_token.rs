@@ -10,11 +10,11 @@ pub(crate) enum PollToken {
     Readable(PortId),
     /// Another worker handed something over, or made room.
     Peer,
-    Command,
+    Job,
 }
 
 impl PollToken {
-    pub(crate) const COMMAND: u64 = u64::MAX;
+    pub(crate) const JOB: u64 = u64::MAX;
     const PEER: u64 = u64::MAX - 1;
     const READABLE: u64 = 0xff;
 
@@ -24,14 +24,14 @@ impl PollToken {
             Self::Kick(port, queue) => u64::from(port.0) << 8 | queue as u64,
             Self::Readable(port) => u64::from(port.0) << 8 | Self::READABLE,
             Self::Peer => Self::PEER,
-            Self::Command => Self::COMMAND,
+            Self::Job => Self::JOB,
         }
     }
 
     /// The reverse of [`token`](Self::token).
     pub(crate) fn from_token(token: u64) -> Option<Self> {
-        if token == Self::COMMAND {
-            return Some(Self::Command);
+        if token == Self::JOB {
+            return Some(Self::Job);
         }
         if token == Self::PEER {
             return Some(Self::Peer);

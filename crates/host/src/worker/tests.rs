@@ -33,6 +33,7 @@ use ringway_virtq::{
 use super::*;
 use crate::port::queue_pair::End;
 use crate::port::room::RoomAt;
+use crate::worker::command::Command;
 use crate::{Callee, GuestMemory, MemoryRequest, QueueFds};
 
 const BASE: u64 = 0x10_0000;
@@ -197,18 +198,17 @@ struct Bench {
 }
 
 /// Of a worker's channels.
-type OtherEnds = (mpsc::Sender<Command>, mpsc::Receiver<WorkerEvent>);
+type OtherEnds = (mpsc::Sender<Job>, mpsc::Receiver<WorkerEvent>);
 
 fn worker(peers: WorkerPeers, switch: Switch) -> (Worker, OtherEnds) {
-    let (command_sender, commands) = mpsc::channel();
+    let (job_sender, jobs) = mpsc::channel();
     let (events, event_receiver) = mpsc::channel();
     let bell = || Arc::new(EventFd::new().unwrap());
-    let (command_bell, event_bell, poll) = (bell(), bell(), PollOptions::default());
-    let channels =
-        WorkerChannels { commands, command_bell, events, event_bell, peers, switch, poll };
+    let (job_bell, event_bell, poll) = (bell(), bell(), PollOptions::default());
+    let channels = WorkerChannels { jobs, job_bell, events, event_bell, peers, switch, poll };
     let mut worker = Worker::new(channels).unwrap();
     worker.stalls.ignore_slow_visits();
-    (worker, (command_sender, event_receiver))
+    (worker, (job_sender, event_receiver))
 }
 
 impl Bench {
@@ -258,9 +258,7 @@ impl Bench {
     }
 
     fn drops(&mut self, port: usize, reason: DropReason) -> [u64; 2] {
-        let (done, answer) = mpsc::sync_channel(1);
-        self.worker.carry_out(Command::Snapshot { done });
-        let snapshot = &answer.recv().unwrap()[port];
+        let snapshot = &self.worker.snapshots()[port];
         [snapshot.to_end.drops[reason as usize], snapshot.from_end.drops[reason as usize]]
     }
 }

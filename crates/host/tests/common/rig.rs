@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use ringway_device::{Queue, QueueId};
 use ringway_host::{
-    Answer, Command, Effort, EventFd, GuestMemory, KickFd, QueueFds, Tap, Worker, WorkerChannels,
-    WorkerEvent, WorkerPeers,
+    Answer, Command, Effort, EventFd, GuestMemory, Job, KickFd, QueueFds, Tap, Worker,
+    WorkerChannels, WorkerEvent, WorkerPeers,
 };
 use ringway_net::moderation::Policy;
 use ringway_net::{Features, FromPair, HEADER_LEN, MacAddress, Negotiated, PollMode, PollOptions};
@@ -33,7 +33,7 @@ const BUFFER_LEN: u32 = 2048;
 
 /// One worker's thread.
 struct Running {
-    commands: Sender<Command>,
+    jobs: Sender<Job>,
     bell: Arc<EventFd>,
     thread: JoinHandle<()>,
 }
@@ -50,11 +50,11 @@ impl Rig {
         let (sender, events) = mpsc::channel();
         let event_bell = Arc::new(EventFd::new().expect("eventfd"));
         let start = |peers| {
-            let (commands, command_receiver) = mpsc::channel();
+            let (jobs, job_receiver) = mpsc::channel();
             let bell = Arc::new(EventFd::new().expect("eventfd"));
             let channels = WorkerChannels {
-                commands: command_receiver,
-                command_bell: bell.clone(),
+                jobs: job_receiver,
+                job_bell: bell.clone(),
                 events: sender.clone(),
                 event_bell: event_bell.clone(),
                 peers,
@@ -62,7 +62,7 @@ impl Rig {
                 poll: PollOptions { mode: PollMode::Never, ..PollOptions::default() },
             };
             let work = || Worker::new(channels).and_then(Worker::run).expect("a worker");
-            Running { commands, bell, thread: thread::spawn(work) }
+            Running { jobs, bell, thread: thread::spawn(work) }
         };
         let workers = WorkerPeers::of(count).expect("eventfds").into_iter().map(start).collect();
         Self { workers, _events: events }
@@ -73,13 +73,27 @@ impl Rig {
     }
 
     fn tell(&self, worker: usize, command: Command) {
-        self.workers[worker].commands.send(command).expect("it runs");
+        self.send(worker, Job::new(move |worker| worker.carry_out(command)));
+    }
+
+    fn send(&self, worker: usize, job: Job) {
+        self.workers[worker].jobs.send(job).expect("it runs");
         self.workers[worker].bell.notify();
     }
 
     fn ask<T>(&self, worker: usize, command: impl FnOnce(Answer<T>) -> Command) -> T {
         let (done, answer) = mpsc::sync_channel(1);
         self.tell(worker, command(done));
+        answer.recv_timeout(HANG_TIMEOUT).expect("an answer")
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        worker: usize,
+        work: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> T {
+        let (done, answer) = mpsc::sync_channel(1);
+        self.send(worker, Job::new(move |worker| _ = done.send(work(worker))));
         answer.recv_timeout(HANG_TIMEOUT).expect("an answer")
     }
 
@@ -90,7 +104,9 @@ impl Rig {
         let memory = GuestMemory::map(vec![request(&file, BASE, len, 0)]).expect("good");
         let (port, mac) = (PortId(port), MacAddress::local(u32::from(port)));
         let negotiated = Negotiated::new(Features::VERSION_1).expect("consistent");
-        self.tell_all(|| Command::SetNotify { port, policy: Policy::Every });
+        for worker in 0..self.workers.len() {
+            self.call(worker, move |worker| worker.set_notify(port, Policy::Every));
+        }
         let (to_clone, clone) = (&memory, GuestMemory::clone);
         self.tell_all(|| Command::AttachGuest {
             port,
@@ -136,12 +152,12 @@ impl Rig {
 
     /// The effort of the first worker so far.
     pub fn effort(&self) -> Effort {
-        self.ask(0, |done| Command::Effort { done }).total
+        self.call(0, Worker::effort).total
     }
 
     /// Ends all workers.
     pub fn stop(self) {
-        self.tell_all(|| Command::Stop);
+        (0..self.workers.len()).for_each(|worker| self.send(worker, Job::Stop));
         for worker in self.workers {
             worker.thread.join().expect("a worker that ends in peace");
         }

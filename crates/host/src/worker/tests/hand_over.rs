@@ -88,9 +88,7 @@ impl Pair {
     /// Packets for the receiver that were dropped for want of room, by each worker.
     fn dropped(&mut self) -> [usize; 2] {
         [0, 1].map(|at| {
-            let (done, answer) = mpsc::sync_channel(1);
-            self.workers[at].carry_out(Command::Snapshot { done });
-            let snapshot = &answer.recv().unwrap()[RECEIVER];
+            let snapshot = &self.workers[at].snapshots()[RECEIVER];
             usize::try_from(snapshot.to_end.drops[DropReason::NoRoom as usize]).unwrap()
         })
     }

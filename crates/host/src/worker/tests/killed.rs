@@ -249,7 +249,7 @@ impl<D: DriverQueue> Lives<D> {
         let negotiated = Negotiated::new(self.case.features).unwrap();
         for (port, station) in self.stations.iter().enumerate() {
             let id = PortId(u16::try_from(port).unwrap());
-            worker.carry_out(Command::SetNotify { port: id, policy: Policy::Every });
+            worker.set_notify(id, Policy::Every);
             let (mac, memory) = (mac(port), station.memory.clone());
             worker.carry_out(Command::AttachGuest { port: id, negotiated, mac, memory, pairs: 1 });
             worker.carry_out(Command::NoteRings { port: id, link: Some(7) });

@@ -128,7 +128,7 @@ fn a_wait_without_end_ends_with_the_cable() {
     let mut bench = Bench::new(2);
     let hold = Hold { to: Some(RoomAt::Slot(PortId(1))), until: None };
     bench.worker.schedule.holds.add(PortId(0), hold);
-    bench.worker.carry_out(Command::SnoopMulticast { is_on: true });
+    bench.worker.snoop_multicast(true);
     assert!(bench.worker.schedule.holds.is_empty());
     assert_eq!(bench.worker.schedule.ready.front(), Some(&PortId(0)));
 }
@@ -200,15 +200,15 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
 }
 
 #[test]
-fn commands_leave_time_for_packets() {
+fn jobs_leave_time_for_packets() {
     let mut bench = Bench::new(2);
-    let (commands, _) = &bench.other_ends;
-    for _ in 0..=COMMANDS_MAX {
-        commands.send(Command::SnoopMulticast { is_on: false }).unwrap();
+    let (jobs, _) = &bench.other_ends;
+    for _ in 0..=JOBS_MAX {
+        jobs.send(Job::new(|_| ())).unwrap();
     }
-    assert!(bench.worker.carry_out_commands());
+    assert!(bench.worker.do_jobs());
     assert!(bench.worker.control.bell().drain(), "it comes back to them");
-    assert!(bench.worker.carry_out_commands());
+    assert!(bench.worker.do_jobs());
     assert!(!bench.worker.control.bell().drain());
 }
 

@@ -19,7 +19,7 @@ impl Bench {
 
     fn poll(&mut self, mode: PollMode) {
         let options = PollOptions { mode, budget_percent: 10 };
-        self.worker.carry_out(Command::SetPoll { options });
+        self.worker.set_poll(options);
     }
 }
 

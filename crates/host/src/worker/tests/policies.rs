@@ -100,6 +100,6 @@ fn two_ports_are_a_cable_until_there_is_something_to_decide() {
     assert_eq!(bench.drops(0, DropReason::SpoofedMac), [0, 1]);
     bench.set(0, PortPolicy::default());
     assert!(bench.worker.bridge.cable.is_some());
-    bench.worker.carry_out(Command::SnoopMulticast { is_on: true });
+    bench.worker.snoop_multicast(true);
     assert!(bench.worker.bridge.cable.is_none());
 }

@@ -9,7 +9,7 @@ fn a_worker_that_polls_spares_the_guest_its_kicks_and_arms_before_it_sleeps() {
     let mut bench = Bench::new(2);
     bench.introduce();
     let poll = |mode| PollOptions { mode, budget_percent: 10 };
-    bench.worker.carry_out(Command::SetPoll { options: poll(PollMode::Always) });
+    bench.worker.set_poll(poll(PollMode::Always));
     bench.send(0, &frame(mac(1), mac(0), 1), 1);
     bench.settle();
     let kicks = |guest: &mut Guest| guest.queues[1].must_kick();
@@ -38,7 +38,7 @@ fn an_idle_queue_is_armed_while_the_worker_is_busy_elsewhere() {
     let mut bench = Bench::new(3);
     bench.introduce();
     let options = PollOptions { mode: PollMode::Always, budget_percent: 10 };
-    bench.worker.carry_out(Command::SetPoll { options });
+    bench.worker.set_poll(options);
     bench.send(0, &frame(mac(1), mac(0), 1), 1);
     bench.send(2, &frame(mac(1), mac(2), 2), usize::from(QUEUE_SIZE));
     bench.step().unwrap();
@@ -57,7 +57,7 @@ fn a_worker_that_always_has_more_to_do_never_sleeps() {
         let mut bench = Bench::new(2);
         bench.introduce();
         let options = PollOptions { mode, ..PollOptions::default() };
-        bench.worker.carry_out(Command::SetPoll { options });
+        bench.worker.set_poll(options);
         for round in 0..1000 {
             bench.send(0, &frame(mac(1), mac(0), 1), usize::from(QUEUE_SIZE));
             let (_, got) = bench.step().unwrap();

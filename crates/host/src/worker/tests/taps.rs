@@ -81,9 +81,7 @@ fn a_tap_in_the_place_of_another_goes_on_counting() {
         bench.worker.schedule.ready.add(port);
         bench.settle();
         assert_eq!(bench.guests[0].received.len(), round);
-        let (done, answer) = mpsc::sync_channel(1);
-        bench.worker.carry_out(Command::Snapshot { done });
-        assert_eq!(answer.recv().unwrap()[2].from_end.packets, round as u64);
+        assert_eq!(bench.worker.snapshots()[2].from_end.packets, round as u64);
     }
 }
 
@@ -109,7 +107,7 @@ fn nothing_is_left_undone_for_a_tap_that_asks_for_that() {
             bench.guests[0].memory.write(at, &header.encode());
         }
         for (is_on, flags) in [(false, NEEDS_CSUM), (true, 0)] {
-            bench.worker.carry_out(Command::CompleteForTap { port, is_on });
+            bench.worker.complete_for_tap(port, is_on);
             bench.send(0, &tcp, 1);
             bench.settle();
             let mut bytes = [0; 200];

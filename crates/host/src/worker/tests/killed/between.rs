@@ -59,7 +59,7 @@ impl<D: DriverQueue> TwoWorkers<D> {
             for (worker, _) in &mut self.workers {
                 let (id, pairs) = (PortId(u16::try_from(port).unwrap()), PAIRS[port].of);
                 let (mac, memory) = (mac(port), station.memory.clone());
-                worker.carry_out(Command::SetNotify { port: id, policy: Policy::Every });
+                worker.set_notify(id, Policy::Every);
                 worker.carry_out(Command::AttachGuest { port: id, negotiated, mac, memory, pairs });
                 worker.carry_out(Command::NoteRings { port: id, link: Some(7) });
             }
@@ -74,9 +74,7 @@ impl<D: DriverQueue> TwoWorkers<D> {
                 self.case.start::<D>(worker, (port, pair), queue, areas);
             }
         }
-        self.workers
-            .iter_mut()
-            .for_each(|(worker, _)| worker.carry_out(Command::DeliverHandedOver));
+        self.workers.iter_mut().for_each(|(worker, _)| worker.deliver_handed_over());
     }
 
     fn serve(&mut self) {
