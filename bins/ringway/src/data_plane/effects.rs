@@ -16,6 +16,7 @@ use tracing::debug;
 use super::DataPlane;
 use super::link::{Link, Running};
 use super::replay::{Discard, Start};
+use super::worker_client::NO_ANSWER;
 
 impl DataPlane {
     /// Carries out the effects in order. After one fails, only effects that stop or release
@@ -76,8 +77,9 @@ impl DataPlane {
         if is_told {
             setup.position = self.position_by_ring(id, queue, setup)?;
         }
-        let started = self.worker.start_queue(id, queue, setup, fds);
-        started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
+        let owner = self.worker.owner(queue.pair);
+        let started = owner.ask(move |worker| worker.start_queue(id, queue, &setup, fds));
+        started.context(NO_ANSWER)?.map_err(|why| anyhow!("{queue}: {}", why.0))?;
         self.note_running(id, queue, true);
         self.note_start(id, queue);
         Ok(())
@@ -90,8 +92,9 @@ impl DataPlane {
         queue: QueueId,
         setup: QueueSetup,
     ) -> anyhow::Result<Position> {
-        let shown = self.worker.position_by_ring(id, queue, setup);
-        let shown = shown.map_err(|why| anyhow!("{queue}: {}", why.0))?;
+        let owner = self.worker.owner(queue.pair);
+        let shown = owner.ask(move |worker| worker.position_by_ring(id, queue, &setup));
+        let shown = shown.context(NO_ANSWER)?.map_err(|why| anyhow!("{queue}: {}", why.0))?;
         if shown != setup.position {
             let place = shown.used;
             let why =
@@ -117,7 +120,9 @@ impl DataPlane {
         let stood = applied.stopped.iter().rfind(|(stopped, _)| *stopped == index);
         let position = stood.map_or(setup.position, |(_, position)| *position);
         let setup = QueueSetup { position, ..setup };
-        let Some(discarded) = self.worker.discard_packets(id, queue, setup, call) else { return };
+        let owner = self.worker.owner(queue.pair);
+        let discarded = owner.ask(move |worker| worker.discard_packets(id, queue, &setup, call));
+        let Some(discarded) = discarded.flatten() else { return };
         applied.stopped.push((index, discarded.position));
         if let Ok(link) = self.linked(id)
             && discarded.has_more
@@ -174,8 +179,9 @@ impl DataPlane {
             }
             Effect::RebindQueue { index, areas } => {
                 let queue = self.queue_of(id, index)?;
-                let bound = self.worker.rebind_queue(id, queue, areas);
-                bound.map_err(|why| anyhow!("{queue}: {}", why.0))
+                let owner = self.worker.owner(queue.pair);
+                let bound = owner.ask(move |worker| worker.rebind_queue(id, queue, &areas));
+                bound.context(NO_ANSWER)?.map_err(|why| anyhow!("{queue}: {}", why.0))
             }
             Effect::SetKick { index, fd } => {
                 let kick = fd.map(KickFd::new).transpose().context("notification fd")?;
@@ -254,12 +260,13 @@ impl DataPlane {
         let link = vm.link.as_mut().context("no front-end is connected")?;
         let negotiated = link.negotiated.unwrap_or(Negotiated::NOTHING);
         let memory = link.memory.clone();
+        link.running = Running::default();
+        let ends = (link.mac, link.pairs);
         self.worker.send_all(move |worker| {
             worker.set_notify(id, notify);
             worker.count_waits(id, is_on);
+            worker.attach_guest(id, negotiated, ends, &memory);
         });
-        link.running = Running::default();
-        self.worker.attach_guest(id, negotiated, link.mac, (memory, link.pairs));
         Ok(())
     }
 
@@ -272,7 +279,7 @@ impl DataPlane {
         self.linked(id)?.memory = memory.clone();
         if self.replay.is_some() {
             // No queue runs that could be elsewhere in it.
-            self.worker.tell_memory(id, &memory);
+            self.worker.send_all(move |worker| _ = worker.set_memory(id, &memory, &[]));
             return Ok(());
         }
         let bound = self.worker.set_memory(id, &memory, moved);
@@ -298,7 +305,7 @@ impl DataPlane {
             replay.starts.retain(|start| (start.port, start.index) != (id, index));
             return None;
         }
-        self.worker.stop_queue(id, queue)
+        self.worker.owner(queue.pair).ask(move |worker| worker.stop_queue(id, queue)).flatten()
     }
 
     /// The workers learn how many receive queues run, where there can be more than one.
@@ -307,13 +314,15 @@ impl DataPlane {
         let Some(vm) = &mut port.vm else { return };
         let Some(link) = &mut vm.link else { return };
         if link.pairs > 1 && link.running.note(queue, is_running) {
-            self.worker.set_pairs(id, link.running.pairs(), link.running.has_control);
+            let (running, has_control) = (link.running.pairs(), link.running.has_control);
+            self.worker.send_all(move |worker| worker.set_pairs(id, running, has_control));
         }
     }
 
     fn set_notify_fd(&mut self, id: PortId, index: u16, notify_fd: NotifyFd) -> anyhow::Result<()> {
         let queue = self.queue_of(id, index)?;
-        self.worker.set_notify_fd(id, queue, notify_fd);
+        let owner = self.worker.owner(queue.pair);
+        owner.send(move |worker| worker.set_notify_fd(id, queue, notify_fd));
         Ok(())
     }
 

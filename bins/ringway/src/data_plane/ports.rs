@@ -6,7 +6,8 @@
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, ensure};
-use ringway_host::{Carrier, TapWatch};
+use ringway_host::{Carrier, GuestMemory, TapWatch};
+use ringway_net::Negotiated;
 use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 
 use super::DataPlane;
@@ -112,7 +113,11 @@ impl DataPlane {
         let port = self.ports.get_mut(&id).context("the port is gone")?;
         if is_guest {
             let vm = VmPort::open(&port.spec).context("starting a thread")?;
-            self.worker.attach_empty_guest(id, vm.mac);
+            // Packets for it are dropped and counted.
+            let ends = (vm.mac, 1);
+            self.worker.send_all(move |worker| {
+                worker.attach_guest(id, Negotiated::NOTHING, ends, &GuestMemory::empty());
+            });
             port.vm = Some(vm);
             if !port.spec.is_link_up {
                 self.worker.set_link(id, Carrier::Down);

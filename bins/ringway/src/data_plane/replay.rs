@@ -21,6 +21,7 @@ use ringway_virtq::{Broken, Format, Position, QueueSetup};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
+use super::worker_client::NO_ANSWER;
 use super::worker_handle::Promise;
 use super::{DataPlane, Port};
 
@@ -220,7 +221,8 @@ impl DataPlane {
         Ok(match self.stand(id, index, positions).filter(|stand| stand.ran) {
             Some(stand) => Place::Known(position_from_base(stand.base, format)),
             None if start.is_told => {
-                Place::Asked(self.worker.begin_position_by_ring(id, queue, setup))
+                let owner = self.worker.owner(queue.pair);
+                Place::Asked(owner.begin(move |worker| worker.position_by_ring(id, queue, &setup)))
             }
             None => Place::Known(setup.position),
         })
@@ -236,7 +238,7 @@ impl DataPlane {
         setup.position = match place? {
             Place::Known(position) => position,
             Place::Asked(shown) => {
-                let shown = shown.wait().context("a data path thread does not answer")?;
+                let shown = shown.wait().context(NO_ANSWER)?;
                 shown.map_err(|why| anyhow!("{queue}: {}", why.0))?
             }
         };
@@ -260,16 +262,19 @@ impl DataPlane {
         match self.stand(id, index, positions) {
             Some(stand) => setup.position = position_from_base(stand.base, format),
             None if format == Format::Packed => {
-                match self.worker.position_by_ring(id, queue, setup) {
-                    Ok(position) => setup.position = position,
+                let owner = self.worker.owner(queue.pair);
+                match owner.ask(move |worker| worker.position_by_ring(id, queue, &setup)) {
+                    Some(Ok(position)) => setup.position = position,
                     // It is left alone until the front-end starts it.
-                    Err(_) => return,
+                    Some(Err(_)) | None => return,
                 }
             }
             None => {}
         }
         let Ok(call) = self.call_fd(id, call) else { return };
-        let Some(discarded) = self.worker.discard_packets(id, queue, setup, call) else { return };
+        let owner = self.worker.owner(queue.pair);
+        let discarded = owner.ask(move |worker| worker.discard_packets(id, queue, &setup, call));
+        let Some(discarded) = discarded.flatten() else { return };
         let base = ringway_vhost_user::base_from_position(discarded.position, format);
         if let Ok(link) = self.linked(id) {
             link.session.stood_at(index, base, true);
@@ -318,7 +323,10 @@ impl DataPlane {
                 |queue: &QueueId| (queue.queue != ringway_device::Queue::ToGuest) == of_guest;
             let stopping = running.iter().filter(|(.., queue)| is_of_guest(queue));
             let stopping: Vec<_> = stopping
-                .map(|&(id, index, queue)| (id, index, self.worker.begin_stop(id, queue)))
+                .map(|&(id, index, queue)| {
+                    let owner = self.worker.owner(queue.pair);
+                    (id, index, owner.begin(move |worker| worker.stop_queue(id, queue)))
+                })
                 .collect();
             self.worker.catch_up();
             for (id, index, stopped) in stopping {

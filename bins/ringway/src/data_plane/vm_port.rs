@@ -128,7 +128,7 @@ impl DataPlane {
             let _ = link.session.set_config(config);
         }
         self.links.insert(number, id);
-        self.worker.note_rings(id, number);
+        self.worker.send_all(move |worker| worker.note_rings(id, Some(number)));
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl DataPlane {
             replay.forget(id);
         }
         let leaving = self.leaving(id);
-        self.worker.detach(id);
+        self.worker.ask_all(move |worker| worker.detach(id));
         self.have_left(leaving);
         // Asked only now: it may have gone before it was disconnected, and no worker calls it any
         // more.

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    AnnounceTo, Answer, CallFd, Callee, Carrier, Command, Discarded, EventFd, GuestMemory, Journal,
-    NotifyFd, QueueFds, Tap, Unfit, Worker, WorkerChannels, WorkerEvent, WorkerPeers,
+    AnnounceTo, Answer, Callee, Carrier, Command, EventFd, GuestMemory, Journal, Tap, Unfit,
+    Worker, WorkerChannels, WorkerEvent, WorkerPeers,
 };
-use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, TapCalls};
+use ringway_net::{ControlState, FromPair, MacAddress, TapCalls};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
-use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
+use ringway_virtq::{Areas, Broken, Why};
 
 use super::threads::{check_pins, random_seed, spawn};
 use super::worker_handle::{Handle, Promise, log_calls};
@@ -23,6 +23,9 @@ use crate::spec_text::PlaneSettings;
 /// How long packets that were read from taps may wait for room when the workers are to stop.
 const DELIVERED_WITHIN: Duration = Duration::from_millis(5);
 const DELIVERED_PAUSE: Duration = Duration::from_micros(100);
+
+/// Why something failed that a worker was asked for.
+pub(super) const NO_ANSWER: &str = "a data path thread does not answer";
 
 /// The running workers. Queue pair `i` of every port belongs to worker `i`, counted round.
 pub(super) struct WorkerClient {
@@ -99,7 +102,7 @@ impl WorkerClient {
     }
 
     /// The worker that owns a pair.
-    fn owner(&self, pair: u16) -> &Handle {
+    pub(super) fn owner(&self, pair: u16) -> &Handle {
         &self.workers[usize::from(pair) % self.workers.len()]
     }
 
@@ -137,24 +140,6 @@ impl WorkerClient {
         asked.into_iter().filter_map(Promise::wait).collect()
     }
 
-    /// A guest port without a guest: packets for it are dropped and counted.
-    pub(super) fn attach_empty_guest(&self, port: PortId, mac: MacAddress) {
-        self.attach_guest(port, Negotiated::NOTHING, mac, (GuestMemory::empty(), 1));
-    }
-
-    pub(super) fn attach_guest(
-        &self,
-        port: PortId,
-        negotiated: Negotiated,
-        mac: MacAddress,
-        (memory, pairs): (GuestMemory, u16),
-    ) {
-        self.send_commands(|| {
-            let memory = memory.clone();
-            Command::AttachGuest { port, negotiated, mac, memory, pairs }
-        });
-    }
-
     /// The queues of one tap, for as many workers; the others write to them too.
     ///
     /// # Errors
@@ -184,13 +169,9 @@ impl WorkerClient {
             }
             let tap = Box::new(tap);
             let done = worker.ask_command(|done| Command::AttachTap { port, tap, queue, done });
-            done.context("a data path thread does not answer")?.context("watching the tap")?;
+            done.context(NO_ANSWER)?.context("watching the tap")?;
         }
         Ok(())
-    }
-
-    pub(super) fn detach(&self, port: PortId) {
-        self.ask_commands(|done| Command::Detach { port, done });
     }
 
     /// Other memory, in which the queues of `moved` are elsewhere.
@@ -200,26 +181,11 @@ impl WorkerClient {
         memory: &GuestMemory,
         moved: &[(QueueId, Areas)],
     ) -> Result<(), Broken> {
-        let bound = self.ask_commands(|done| {
-            let (memory, moved) = (memory.clone(), moved.to_vec());
-            Command::SetMemory { port, memory, moved, done }
-        });
-        let all = if bound.len() == self.workers.len() { Ok(()) } else { GONE };
+        let (memory, moved) = (memory.clone(), moved.to_vec());
+        let bound = self.ask_all(move |worker| worker.set_memory(port, &memory, &moved));
+        let is_everywhere = bound.len() == self.workers.len();
+        let all = if is_everywhere { Ok(()) } else { Err(Broken(Why::BadArea)) };
         bound.into_iter().fold(all, Result::and)
-    }
-
-    /// The same while no queue of the port runs: none can be elsewhere in it.
-    pub(super) fn tell_memory(&self, port: PortId, memory: &GuestMemory) {
-        self.send_commands(|| {
-            // Its answer is not waited for.
-            let ((done, _), memory, moved) = (mpsc::sync_channel(1), memory.clone(), vec![]);
-            Command::SetMemory { port, memory, moved, done }
-        });
-    }
-
-    /// Sets how many receive queues of a guest run; with `has_control` it says how many it uses.
-    pub(super) fn set_pairs(&self, port: PortId, running: u16, has_control: bool) {
-        self.send_commands(|| Command::SetPairs { port, running, has_control });
     }
 
     /// Tells the other workers what a guest has set on its first worker.
@@ -231,80 +197,6 @@ impl WorkerClient {
             worker.send(move |worker| worker.set_control_state(port, &state));
         }
         Some(state)
-    }
-
-    pub(super) fn start_queue(
-        &self,
-        port: PortId,
-        queue: QueueId,
-        setup: QueueSetup,
-        fds: QueueFds,
-    ) -> Result<(), Broken> {
-        self.begin_start(port, queue, (setup, fds)).wait().unwrap_or(GONE)
-    }
-
-    /// The same without waiting for the answer, as many are started together.
-    pub(super) fn begin_start(
-        &self,
-        port: PortId,
-        queue: QueueId,
-        (setup, fds): (QueueSetup, QueueFds),
-    ) -> Promise<Result<(), Broken>> {
-        let start = |done| Command::StartQueue { port, queue, setup, fds, done };
-        self.owner(queue.pair).begin_command(start)
-    }
-
-    pub(super) fn position_by_ring(
-        &self,
-        port: PortId,
-        queue: QueueId,
-        setup: QueueSetup,
-    ) -> Result<Position, Broken> {
-        let shown = self.begin_position_by_ring(port, queue, setup);
-        shown.wait().unwrap_or(Err(Broken(Why::BadArea)))
-    }
-
-    pub(super) fn begin_position_by_ring(
-        &self,
-        port: PortId,
-        queue: QueueId,
-        setup: QueueSetup,
-    ) -> Promise<Result<Position, Broken>> {
-        let show = |done| Command::PositionByRing { port, queue, setup, done };
-        self.owner(queue.pair).begin_command(show)
-    }
-
-    pub(super) fn stop_queue(&self, port: PortId, queue: QueueId) -> Option<Position> {
-        self.begin_stop(port, queue).wait().flatten()
-    }
-
-    pub(super) fn begin_stop(&self, port: PortId, queue: QueueId) -> Promise<Option<Position>> {
-        self.owner(queue.pair).begin_command(|done| Command::StopQueue { port, queue, done })
-    }
-
-    pub(super) fn discard_packets(
-        &self,
-        port: PortId,
-        queue: QueueId,
-        setup: QueueSetup,
-        call: Option<CallFd>,
-    ) -> Option<Discarded> {
-        let discard = |done| Command::DiscardPackets { port, queue, setup, call, done };
-        self.owner(queue.pair).ask_command(discard).flatten()
-    }
-
-    pub(super) fn rebind_queue(
-        &self,
-        port: PortId,
-        queue: QueueId,
-        areas: Areas,
-    ) -> Result<(), Broken> {
-        let rebind = |done| Command::RebindQueue { port, queue, areas, done };
-        self.owner(queue.pair).ask_command(rebind).unwrap_or(GONE)
-    }
-
-    pub(super) fn set_notify_fd(&self, port: PortId, queue: QueueId, notify_fd: NotifyFd) {
-        self.owner(queue.pair).send_command(Command::SetNotifyFd { port, queue, notify_fd });
     }
 
     pub(super) fn announce(&self, port: PortId, mac: MacAddress, to: AnnounceTo) {
@@ -338,11 +230,6 @@ impl WorkerClient {
         self.ask_commands(|done| Command::SetJournal { journal: None, done });
     }
 
-    /// Queues of that port that start from now on are those of that front-end.
-    pub(super) fn note_rings(&self, port: PortId, link: u32) {
-        self.send_commands(|| Command::NoteRings { port, link: Some(link) });
-    }
-
     /// Waits until the workers have done all that they were told.
     pub(super) fn catch_up(&self) {
         self.ask_all(|_| ());
@@ -361,7 +248,7 @@ impl WorkerClient {
             Command::SetPolicy { port, policy, done }
         });
         if set.len() < self.workers.len() {
-            bail!("a data path thread does not answer");
+            bail!(NO_ANSWER);
         }
         Ok(set.into_iter().collect::<Result<_, _>>()?)
     }
@@ -392,5 +279,3 @@ impl WorkerClient {
         }
     }
 }
-
-const GONE: Result<(), Broken> = Err(Broken(Why::BadArea));

@@ -7,13 +7,12 @@ use std::sync::{Arc, mpsc};
 
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
-use ringway_net::{FromPair, MacAddress, Negotiated};
+use ringway_net::{FromPair, MacAddress};
 use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
-use ringway_virtq::{Areas, Broken, Position, QueueSetup, Why};
+use ringway_virtq::{Position, Why};
 
 use crate::capture::ObserverCommand;
 use crate::journal::{Journal, Unfit};
-use crate::memory::GuestMemory;
 use crate::os::eventfd::{CallFd, Callee, KickFd};
 use crate::port::Carrier;
 use crate::tap::Tap;
@@ -41,19 +40,6 @@ pub struct QueueFds {
 /// One request to the worker.
 #[derive(Debug)]
 pub enum Command {
-    /// A guest has connected (or negotiated anew): an empty port with no queue running.
-    AttachGuest {
-        /// The port.
-        port: PortId,
-        /// What it negotiated.
-        negotiated: Negotiated,
-        /// Its address, until it sets another.
-        mac: MacAddress,
-        /// The guest's memory, if known.
-        memory: GuestMemory,
-        /// Queue pairs it can have, at least 1.
-        pairs: u16,
-    },
     /// A tap joins, or takes the place of one whose interface is gone: what was counted goes on.
     AttachTap {
         /// The port.
@@ -68,99 +54,6 @@ pub enum Command {
     },
     /// About a router.
     Nat(NatCommand),
-    /// How many receive queues of a guest run, on all workers together.
-    SetPairs {
-        /// The port.
-        port: PortId,
-        /// The first `running` of them.
-        running: u16,
-        /// The guest's controlq runs too, so it says how many of them it uses.
-        has_control: bool,
-    },
-    /// The guest is gone: all queues stop, fds and memory are dropped.
-    Detach {
-        /// The port.
-        port: PortId,
-        /// Sent when nothing of the guest is used any more.
-        done: Answer<()>,
-    },
-    /// New memory table; running queues are bound to it.
-    SetMemory {
-        /// The port.
-        port: PortId,
-        /// The table.
-        memory: GuestMemory,
-        /// Queues whose rings move at the same time, and where they are in the new memory.
-        moved: Vec<(QueueId, Areas)>,
-        /// Sent when the old memory is not used any more.
-        done: Answer<Result<(), Broken>>,
-    },
-    /// Where is a packed ring to start whose position a front-end has told?
-    PositionByRing {
-        /// The port.
-        port: PortId,
-        /// The queue.
-        queue: QueueId,
-        /// Where and what its ring is.
-        setup: QueueSetup,
-        /// The position, or why it is unknown.
-        done: Answer<Result<Position, Broken>>,
-    },
-    /// Start one queue.
-    StartQueue {
-        /// The port.
-        port: PortId,
-        /// The queue.
-        queue: QueueId,
-        /// Where and what its ring is.
-        setup: QueueSetup,
-        /// Its notification fds.
-        fds: QueueFds,
-        /// Whether it could be started.
-        done: Answer<Result<(), Broken>>,
-    },
-    /// Stop one queue.
-    StopQueue {
-        /// The port.
-        port: PortId,
-        /// The queue.
-        queue: QueueId,
-        /// Where it stood.
-        done: Answer<Option<Position>>,
-    },
-    /// What is available in a transmitq that does not run becomes used, and goes nowhere.
-    DiscardPackets {
-        /// The port.
-        port: PortId,
-        /// The queue.
-        queue: QueueId,
-        /// Where and what its ring is.
-        setup: QueueSetup,
-        /// Device → guest.
-        call: Option<CallFd>,
-        /// What came of it; `None`: there is no such ring.
-        done: Answer<Option<Discarded>>,
-    },
-    /// A running queue moves to other areas.
-    RebindQueue {
-        /// The port.
-        port: PortId,
-        /// The queue.
-        queue: QueueId,
-        /// The new areas.
-        areas: Areas,
-        /// Whether they are inside memory.
-        done: Answer<Result<(), Broken>>,
-    },
-    /// Replace the fd of a running queue.
-    SetNotifyFd {
-        /// The port.
-        port: PortId,
-        /// The queue.
-        queue: QueueId,
-        /// The new fd.
-        notify_fd: NotifyFd,
-    },
     /// A guest has moved here (live migration, fail-over), or is silent: other stations shall learn
     /// where it is.
     Announce {
@@ -210,15 +103,6 @@ pub enum Command {
         journal: Option<Arc<Journal>>,
         /// Whether this worker holds its line.
         done: Answer<Result<(), Unfit>>,
-    },
-    /// Queues of a port that start from now on are noted in the journal, and continue where they
-    /// were left if an earlier data plane has noted them.
-    NoteRings {
-        /// The port.
-        port: PortId,
-        /// The connection of its front-end: no other one's rings are continued. `None`: they are
-        /// not noted.
-        link: Option<u32>,
     },
     /// No packet is read from any tap any more: another process will.
     StopReading {

@@ -34,39 +34,10 @@ impl Worker {
     /// its own business.
     pub fn carry_out(&mut self, command: Command) {
         match command {
-            Command::AttachGuest { port, negotiated, mac, memory, pairs } => {
-                self.attach_guest(port, negotiated, (mac, pairs), &memory);
-            }
             Command::AttachTap { port, tap, queue, done } => {
                 let _ = done.send(self.attach_tap(port, tap, queue));
             }
             Command::Nat(command) => self.carry_out_nat(command),
-            Command::SetPairs { port, running, has_control } => {
-                self.ports.set_pairs(port, running, has_control);
-            }
-            Command::Detach { port, done } => {
-                self.detach(port);
-                let _ = done.send(());
-            }
-            Command::SetMemory { port, memory, moved, done } => {
-                let _ = done.send(self.set_memory(port, &memory, &moved));
-            }
-            Command::PositionByRing { port, queue, setup, done } => {
-                let _ = done.send(self.position_by_ring(port, queue, &setup));
-            }
-            Command::StartQueue { port, queue, setup, fds, done } => {
-                let _ = done.send(self.start_queue(port, queue, &setup, fds));
-            }
-            Command::StopQueue { port, queue, done } => _ = done.send(self.stop_queue(port, queue)),
-            Command::DiscardPackets { port, queue, setup, call, done } => {
-                let _ = done.send(self.discard_packets(port, queue, &setup, call.as_ref()));
-            }
-            Command::RebindQueue { port, queue, areas, done } => {
-                let _ = done.send(self.rebind_queue(port, queue, &areas));
-            }
-            Command::SetNotifyFd { port, queue, notify_fd } => {
-                self.set_notify_fd(port, queue, notify_fd)
-            }
             Command::Announce { port, mac, to } => self.announce((port, mac), to),
             Command::SetLink { port, carrier, done } => self.set_link(port, carrier, &done),
             Command::SetPolicy { port, policy, done } => {
@@ -79,7 +50,6 @@ impl Worker {
                 let _ = done.send(());
             }
             Command::SetJournal { journal, done } => _ = done.send(self.set_journal(journal)),
-            Command::NoteRings { port, link } => self.ports.port(port).link = link,
             Command::StopReading { done } => _ = done.send(self.stop_reading()),
         }
     }
@@ -113,6 +83,19 @@ impl Worker {
         self.ports.take_control_state(port)
     }
 
+    /// Says that the first `running` receive queues of a guest run, on all workers together; with
+    /// `has_control` its controlq runs too, so it says how many of them it uses.
+    pub fn set_pairs(&mut self, port: PortId, running: u16, has_control: bool) {
+        self.ports.set_pairs(port, running, has_control);
+    }
+
+    /// Notes queues of a port that start from now on in the journal; they continue where they were
+    /// left if an earlier data plane has noted them. `link` is the connection of its front-end: no
+    /// other one's rings are continued. `None`: they are not noted.
+    pub fn note_rings(&mut self, port: PortId, link: Option<u32>) {
+        self.ports.port(port).link = link;
+    }
+
     /// Takes over all that a guest has set through its controlq, which another worker owns.
     pub fn set_control_state(&mut self, port: PortId, state: &ControlState) {
         self.schedule.after_call(self.ports.set_control_state(port, state));
@@ -132,7 +115,9 @@ impl Worker {
         self.schedule.after_call(call_again);
     }
 
-    fn attach_guest(
+    /// Attaches a guest that has connected, or negotiated anew: a port with up to `pairs` queue
+    /// pairs, at least 1, of which no queue runs. `mac` is its address until it sets another.
+    pub fn attach_guest(
         &mut self,
         id: PortId,
         negotiated: Negotiated,
@@ -324,9 +309,9 @@ impl Worker {
         }
     }
 
-    /// Stops all queues of a guest and stops using its memory; the counters stay. Its stations may
-    /// turn up elsewhere.
-    pub(crate) fn detach(&mut self, id: PortId) {
+    /// Stops all queues of a guest and stops using anything of it, its memory as well; the counters
+    /// stay. Its stations may turn up elsewhere.
+    pub fn detach(&mut self, id: PortId) {
         for slot in self.ports.slots_of(id) {
             for queue in Queue::ALL {
                 self.stop_queue_at(slot, queue);

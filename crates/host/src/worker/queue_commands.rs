@@ -17,8 +17,12 @@ use crate::worker::command::{Discarded, NotifyFd, QueueFds, WorkerEvent};
 use crate::worker::poll_token::PollToken;
 
 impl Worker {
-    /// Other memory for all queue pairs of a port.
-    pub(crate) fn set_memory(
+    /// Binds running queues of a port to other memory, in which the rings of `moved` are elsewhere;
+    /// afterwards the old memory is not used any more.
+    ///
+    /// # Errors
+    /// A ring is outside.
+    pub fn set_memory(
         &mut self,
         port: PortId,
         memory: &GuestMemory,
@@ -73,7 +77,11 @@ impl Worker {
         self.after_start(slot, queue);
     }
 
-    pub(crate) fn position_by_ring(
+    /// Where a packed ring is to start whose position a front-end has told.
+    ///
+    /// # Errors
+    /// Its position is unknown.
+    pub fn position_by_ring(
         &mut self,
         port: PortId,
         queue: QueueId,
@@ -92,7 +100,11 @@ impl Worker {
         position_by_ring(setup, &guest.memory.regions())
     }
 
-    pub(crate) fn start_queue(
+    /// Starts a queue, also one that runs already.
+    ///
+    /// # Errors
+    /// Its ring is not in memory, or breaks the rules.
+    pub fn start_queue(
         &mut self,
         port: PortId,
         queue: QueueId,
@@ -217,7 +229,8 @@ impl Worker {
         }
     }
 
-    pub(crate) fn stop_queue(&mut self, port: PortId, queue: QueueId) -> Option<Position> {
+    /// Stops a queue and says where it stood; `None`: it did not run.
+    pub fn stop_queue(&mut self, port: PortId, queue: QueueId) -> Option<Position> {
         let slot = self.ports.slot_of(port, queue.pair)?;
         self.stop_queue_at(slot, queue.queue)
     }
@@ -247,14 +260,14 @@ impl Worker {
         guest.queues.stop(queue)
     }
 
-    /// Empties a transmitq that does not run. `None`: it is none, it runs, or its ring is not in
-    /// memory.
-    pub(crate) fn discard_packets(
+    /// Empties a transmitq that does not run: what is available becomes used, and goes nowhere.
+    /// `None`: it is none, it runs, or its ring is not in memory.
+    pub fn discard_packets(
         &mut self,
         port: PortId,
         QueueId { pair, queue }: QueueId,
         setup: &QueueSetup,
-        call: Option<&CallFd>,
+        call: Option<CallFd>,
     ) -> Option<Discarded> {
         let slot = self.ports.slot_of(port, pair)?;
         let guest = self.ports.guest(slot)?;
@@ -270,7 +283,11 @@ impl Worker {
         Some(Discarded { position, has_more })
     }
 
-    pub(crate) fn rebind_queue(
+    /// Moves a running queue to other areas.
+    ///
+    /// # Errors
+    /// They are not inside memory.
+    pub fn rebind_queue(
         &mut self,
         port: PortId,
         queue: QueueId,
@@ -297,7 +314,8 @@ impl Worker {
         result
     }
 
-    pub(crate) fn set_notify_fd(&mut self, port: PortId, queue: QueueId, notify_fd: NotifyFd) {
+    /// Replaces an fd of a running queue.
+    pub fn set_notify_fd(&mut self, port: PortId, queue: QueueId, notify_fd: NotifyFd) {
         if let Some(slot) = self.ports.slot_of(port, queue.pair) {
             self.set_notify_fd_at(slot, queue.queue, notify_fd);
         }

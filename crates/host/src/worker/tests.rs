@@ -121,14 +121,12 @@ impl Guest {
         for (queue, ring) in [Queue::ToGuest, Queue::FromGuest].into_iter().zip(&queues) {
             let (areas, options) = (ring.areas(), negotiated.options);
             let setup = QueueSetup { size: QUEUE_SIZE, areas, position: Position::FRESH, options };
-            let (done, answer) = mpsc::sync_channel(1);
             let bell = EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap();
             let fds =
                 QueueFds::new(&Callee::default(), Some(kick_fd().into()), Some(bell.into()), None)
                     .unwrap();
             let queue = QueueId { pair: pair.pair, queue };
-            workers[owner].carry_out(Command::StartQueue { port: id, queue, setup, fds, done });
-            answer.recv().unwrap().unwrap();
+            workers[owner].start_queue(id, queue, &setup, fds).unwrap();
         }
         let free = (0..QUEUE_SIZE).collect();
         let (receive_len, padding) = (RECEIVE_LEN, 0);
@@ -346,9 +344,7 @@ fn a_guest_that_sends_what_it_has_not_touched_is_found_while_the_worker_watches(
 fn what_was_behind_a_guest_that_is_gone_is_forgotten() {
     let mut bench = Bench::new(3);
     bench.introduce();
-    let (done, answer) = mpsc::sync_channel(1);
-    bench.worker.carry_out(Command::Detach { port: PortId(1), done });
-    answer.recv().unwrap();
+    bench.worker.detach(PortId(1));
     bench.send(0, &frame(mac(1), mac(0), 5), 1);
     // The memory of the one that is gone is, too.
     while let Some(port) = bench.worker.schedule.ready.pop_front() {

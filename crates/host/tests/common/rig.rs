@@ -68,8 +68,8 @@ impl Rig {
         Self { workers, _events: events }
     }
 
-    fn tell_all(&self, command: impl Fn() -> Command) {
-        (0..self.workers.len()).for_each(|worker| self.tell(worker, command()));
+    fn call_all(&self, work: impl FnOnce(&mut Worker) + Clone + Send + 'static) {
+        (0..self.workers.len()).for_each(|worker| self.call(worker, work.clone()));
     }
 
     fn tell(&self, worker: usize, command: Command) {
@@ -104,22 +104,16 @@ impl Rig {
         let memory = GuestMemory::map(vec![request(&file, BASE, len, 0)]).expect("good");
         let (port, mac) = (PortId(port), MacAddress::local(u32::from(port)));
         let negotiated = Negotiated::new(Features::VERSION_1).expect("consistent");
-        for worker in 0..self.workers.len() {
-            self.call(worker, move |worker| worker.set_notify(port, Policy::Every));
-        }
-        let (to_clone, clone) = (&memory, GuestMemory::clone);
-        self.tell_all(|| Command::AttachGuest {
-            port,
-            negotiated,
-            mac,
-            memory: clone(to_clone),
-            pairs,
+        let guest_memory = memory.clone();
+        self.call_all(move |worker| {
+            worker.set_notify(port, Policy::Every);
+            worker.attach_guest(port, negotiated, (mac, pairs), &guest_memory);
         });
         let queues = (0..pairs).map(|pair| [(pair, Queue::ToGuest), (pair, Queue::FromGuest)]);
         let queues = queues.flatten().zip((BASE..).step_by(QUEUE_LEN as usize));
         let start = |((pair, queue), at)| self.start_queue((port, pair, queue), at, &memory);
         let queues = queues.map(start).collect();
-        self.tell_all(|| Command::SetPairs { port, running: pairs, has_control: false });
+        self.call_all(move |worker| worker.set_pairs(port, pairs, false));
         Guest { queues, mac, _memory: memory }
     }
 
@@ -136,8 +130,9 @@ impl Rig {
         let (size, areas, position) = (QUEUE_SIZE, ring.areas(), Position::FRESH);
         let setup = QueueSetup { size, areas, position, options };
         let queue = QueueId { pair, queue };
-        let start = |done| Command::StartQueue { port, queue, setup, fds, done };
-        self.ask(usize::from(pair) % self.workers.len(), start).expect("a good ring");
+        let owner = usize::from(pair) % self.workers.len();
+        let started = self.call(owner, move |worker| worker.start_queue(port, queue, &setup, fds));
+        started.expect("a good ring");
         GuestQueue { ring, kick, memory, buffers: at + BUFFERS_AT }
     }
 

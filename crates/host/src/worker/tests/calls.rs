@@ -106,7 +106,7 @@ fn a_worker_closes_nothing_that_a_front_end_sent() {
     let kick = || Some(KickFd::new(closer.keep(kick_fd())).unwrap());
     let set = |bench: &mut Bench, pair, notify_fd| {
         let queue = QueueId { pair, queue: Queue::ToGuest };
-        bench.worker.carry_out(Command::SetNotifyFd { port: PortId(0), queue, notify_fd });
+        bench.worker.set_notify_fd(PortId(0), queue, notify_fd);
     };
     // Each is replaced by the next one; the second pair does not exist.
     for pair in [0, 0, 7] {
@@ -114,8 +114,7 @@ fn a_worker_closes_nothing_that_a_front_end_sent() {
         set(&mut bench, pair, NotifyFd::Call(call()));
         set(&mut bench, pair, NotifyFd::Error(call()));
     }
-    let (done, _) = mpsc::sync_channel(1);
-    bench.worker.carry_out(Command::Detach { port: PortId(0), done });
+    bench.worker.detach(PortId(0));
     let are_open = |others: &[UnixStream]| {
         let is_open = |end: &UnixStream| (&*end).write(&[1]).is_ok();
         others.iter().filter(|end| is_open(end)).count()

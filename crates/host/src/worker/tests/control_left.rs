@@ -30,17 +30,13 @@ fn started(journal: &OwnedFd, memory: &GuestMemory, areas: Areas) -> (Worker, Ot
     let journal = Arc::new(Journal::open(journal).unwrap());
     let (mut worker, ends) = worker(WorkerPeers::of(1).unwrap().remove(0), Switch::new(7));
     worker.journal = Some(WorkerLine::unlocked(journal, 0).unwrap());
-    let (negotiated, memory) = (negotiated(), memory.clone());
-    let attach = Command::AttachGuest { port: PORT, negotiated, mac: mac(0), memory, pairs: 1 };
-    worker.carry_out(attach);
-    worker.carry_out(Command::NoteRings { port: PORT, link: Some(1) });
-    let (done, answer) = mpsc::sync_channel(1);
+    let negotiated = negotiated();
+    worker.attach_guest(PORT, negotiated, (mac(0), 1), memory);
+    worker.note_rings(PORT, Some(1));
     let options = negotiated.options;
     let setup = QueueSetup { size: QUEUE_SIZE, areas, position: Position::FRESH, options };
     let queue = QueueId { pair: 0, queue: Queue::Control };
-    let fds = QueueFds::default();
-    worker.carry_out(Command::StartQueue { port: PORT, queue, setup, fds, done });
-    answer.recv().unwrap().unwrap();
+    worker.start_queue(PORT, queue, &setup, QueueFds::default()).unwrap();
     (worker, ends)
 }
 

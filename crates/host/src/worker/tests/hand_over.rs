@@ -183,9 +183,7 @@ fn a_packet_that_waits_no_longer_does_not_keep_its_worker_awake() {
     let mut pair = Pair::new();
     pair.receiver.post_all();
     pair.fill();
-    let (done, answer) = mpsc::sync_channel(1);
-    pair.workers[1].carry_out(Command::Detach { port: SENDER_ID, done });
-    answer.recv().unwrap();
+    pair.workers[1].detach(SENDER_ID);
     assert_eq!(pair.held_for(), None);
     // The other worker makes room.
     pair.arrive();

@@ -250,9 +250,8 @@ impl<D: DriverQueue> Lives<D> {
         for (port, station) in self.stations.iter().enumerate() {
             let id = PortId(u16::try_from(port).unwrap());
             worker.set_notify(id, Policy::Every);
-            let (mac, memory) = (mac(port), station.memory.clone());
-            worker.carry_out(Command::AttachGuest { port: id, negotiated, mac, memory, pairs: 1 });
-            worker.carry_out(Command::NoteRings { port: id, link: Some(7) });
+            worker.attach_guest(id, negotiated, (mac(port), 1), &station.memory);
+            worker.note_rings(id, Some(7));
         }
         for (port, station) in self.stations.iter().enumerate() {
             for (queue, ring) in [Queue::ToGuest, Queue::FromGuest].into_iter().zip(&station.queues)
@@ -375,7 +374,6 @@ impl Case {
         queue: Queue,
         areas: Areas,
     ) {
-        let (done, answer) = mpsc::sync_channel(1);
         let options = Negotiated::new(self.features).unwrap().options;
         let setup = QueueSetup { size: self.size, areas, position: Position::FRESH, options };
         let bell = EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap();
@@ -386,8 +384,7 @@ impl Case {
             // The contents of the ring are not enough where there were chains.
             assert_eq!(worker.position_by_ring(port, queue, &setup), Ok(Position::FRESH));
         }
-        worker.carry_out(Command::StartQueue { port, queue, setup, fds, done });
-        answer.recv().unwrap().unwrap();
+        worker.start_queue(port, queue, &setup, fds).unwrap();
     }
 }
 

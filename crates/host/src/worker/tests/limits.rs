@@ -141,9 +141,7 @@ fn a_receiver_is_not_charged_when_the_packet_that_waited_is_gone() {
         mpsc::sync_channel(1).0
     }
     let ends: [(&str, Ending); 5] = [
-        ("its guest is gone", |worker| {
-            worker.carry_out(Command::Detach { port: PortId(0), done: done() });
-        }),
+        ("its guest is gone", |worker| worker.detach(PortId(0))),
         ("its port is removed", |worker| {
             worker.carry_out(Command::RemovePort { port: PortId(0), done: done() });
         }),

@@ -48,8 +48,7 @@ fn a_queue_is_shown_to_be_polled_until_it_is_armed() {
 fn a_queue_without_a_kick_fd_is_polled() {
     let mut bench = Bench::new(2);
     let queue = QueueId { pair: 0, queue: Queue::FromGuest };
-    let notify_fd = crate::NotifyFd::Kick(None);
-    bench.worker.carry_out(Command::SetNotifyFd { port: PortId(0), queue, notify_fd });
+    bench.worker.set_notify_fd(PortId(0), queue, crate::NotifyFd::Kick(None));
     bench.settle();
     assert_eq!(bench.mode(0), Polling);
     assert_eq!(bench.mode(1), Sleeping);

@@ -58,10 +58,9 @@ impl<D: DriverQueue> TwoWorkers<D> {
         for (port, station) in self.stations.iter().enumerate() {
             for (worker, _) in &mut self.workers {
                 let (id, pairs) = (PortId(u16::try_from(port).unwrap()), PAIRS[port].of);
-                let (mac, memory) = (mac(port), station.memory.clone());
                 worker.set_notify(id, Policy::Every);
-                worker.carry_out(Command::AttachGuest { port: id, negotiated, mac, memory, pairs });
-                worker.carry_out(Command::NoteRings { port: id, link: Some(7) });
+                worker.attach_guest(id, negotiated, (mac(port), pairs), &station.memory);
+                worker.note_rings(id, Some(7));
             }
         }
         // The packets in the rings wait for the receiver.
