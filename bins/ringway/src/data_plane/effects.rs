@@ -206,7 +206,8 @@ impl DataPlane {
                 self.attach(id)
             }
             Effect::AnnounceMac(mac) => {
-                self.worker.announce(id, MacAddress(mac), AnnounceTo::All);
+                let mac = MacAddress(mac);
+                self.worker.first().send(move |worker| worker.announce(id, mac, AnnounceTo::All));
                 Ok(())
             }
             Effect::SetMtu(mtu) => {

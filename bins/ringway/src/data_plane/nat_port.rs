@@ -236,7 +236,7 @@ impl DataPlane {
         let attach = |done| Command::Nat(NatCommand::Attach { port, nat: nat.take(), done });
         let attached: Result<Vec<()>, _> = self.worker.ask_commands(attach).into_iter().collect();
         if attached.is_err() {
-            self.worker.remove_port(port);
+            self.worker.ask_all(move |worker| worker.remove_port(port));
         }
         attached.map(drop).context("watching the router")
     }

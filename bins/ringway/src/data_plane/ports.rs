@@ -166,7 +166,7 @@ impl DataPlane {
         self.end_captures_of(id);
         let Some(port) = self.ports.remove(&id) else { return };
         // Only then may the guest's memory and fds go with the port.
-        self.worker.remove_port(id);
+        self.worker.ask_all(move |worker| worker.remove_port(id));
         drop(port);
         self.refresh_mirrors();
     }

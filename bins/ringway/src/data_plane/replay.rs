@@ -180,8 +180,10 @@ impl DataPlane {
             let journal = Arc::new(journal);
             self.replayed = journal.interrupted() as u64;
             // The notes in it count only for the data plane that follows at once.
-            let set = self.worker.set_journal(&journal).inspect_err(|_| journal.settle());
-            set.map(|()| journal)
+            let noted = journal.clone();
+            let set = self.worker.ask_all(move |worker| worker.set_journal(Some(noted)));
+            let set: Result<(), _> = set.into_iter().collect();
+            set.inspect_err(|_| journal.settle()).map(|()| journal)
         });
         match opened {
             Ok(journal) => {
@@ -190,7 +192,7 @@ impl DataPlane {
             }
             Err(why) => {
                 // None may hand over in it what another one looks for in its own memory.
-                self.worker.leave_journal();
+                self.worker.ask_all(|worker| worker.set_journal(None));
                 error!("{why}: after the end of this process rings cannot all go on");
                 None
             }
@@ -350,7 +352,7 @@ impl DataPlane {
         }
         self.leave_notes();
         self.tell_all_stations();
-        self.worker.leave_journal();
+        self.worker.ask_all(|worker| worker.set_journal(None));
         positions
     }
 

@@ -130,7 +130,7 @@ impl DataPlane {
         let learned = self.worker.shared().addresses_at(id, LEARNED_MAX, now_ms, is_it);
         let learned = learned.into_iter().map(|known| known.address);
         for mac in own.into_iter().chain(learned) {
-            self.worker.announce(id, mac, AnnounceTo::Uplinks);
+            self.worker.first().send(move |worker| worker.announce(id, mac, AnnounceTo::Uplinks));
         }
     }
 }

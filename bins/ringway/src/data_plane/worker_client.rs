@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    AnnounceTo, Answer, Callee, Carrier, Command, EventFd, GuestMemory, Journal, Tap, Unfit,
-    Worker, WorkerChannels, WorkerEvent, WorkerPeers,
+    Answer, Callee, Carrier, Command, EventFd, GuestMemory, Tap, Worker, WorkerChannels,
+    WorkerEvent, WorkerPeers,
 };
-use ringway_net::{ControlState, FromPair, MacAddress, TapCalls};
+use ringway_net::{ControlState, FromPair, TapCalls};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Why};
 
@@ -106,6 +106,11 @@ impl WorkerClient {
         &self.workers[usize::from(pair) % self.workers.len()]
     }
 
+    /// The worker that has the routers, and announces guests.
+    pub(super) fn first(&self) -> &Handle {
+        self.owner(0)
+    }
+
     /// The workers see what they were told. Called before the control thread sleeps.
     pub(super) fn ring(&self) {
         self.workers.iter().for_each(|worker| worker.ring());
@@ -147,7 +152,7 @@ impl WorkerClient {
     pub(super) fn attach_tap(&self, port: PortId, queues: Vec<Tap>) -> anyhow::Result<()> {
         let attached = self.attach_queues(port, queues);
         if attached.is_err() {
-            self.remove_port(port);
+            self.ask_all(move |worker| worker.remove_port(port));
         }
         attached
     }
@@ -168,8 +173,8 @@ impl WorkerClient {
                 log_calls(&tap, "read", read_from);
             }
             let tap = Box::new(tap);
-            let done = worker.ask_command(|done| Command::AttachTap { port, tap, queue, done });
-            done.context(NO_ANSWER)?.context("watching the tap")?;
+            let attached = worker.ask(move |worker| worker.attach_tap(port, tap, queue));
+            attached.context(NO_ANSWER)?.context("watching the tap")?;
         }
         Ok(())
     }
@@ -199,35 +204,16 @@ impl WorkerClient {
         Some(state)
     }
 
-    pub(super) fn announce(&self, port: PortId, mac: MacAddress, to: AnnounceTo) {
-        self.owner(0).send_command(Command::Announce { port, mac, to });
-    }
-
     /// Nothing is read from taps any more; what was read is delivered, as far as there is room for
     /// it soon.
     pub(super) fn stop_reading_taps(&self) {
         let until = Instant::now() + DELIVERED_WITHIN;
-        while !self.ask_commands(|done| Command::StopReading { done }).iter().all(|done| *done) {
+        while self.ask_all(Worker::stop_reading).contains(&false) {
             if Instant::now() >= until {
                 return;
             }
             std::thread::sleep(DELIVERED_PAUSE);
         }
-    }
-
-    /// From now on they note there what they do. Before any queue starts.
-    ///
-    /// # Errors
-    /// The line of a worker is missing, or another process holds it.
-    pub(super) fn set_journal(&self, journal: &Arc<Journal>) -> Result<(), Unfit> {
-        let set =
-            self.ask_commands(|done| Command::SetJournal { journal: Some(journal.clone()), done });
-        set.into_iter().collect()
-    }
-
-    /// Another process will note there what it does.
-    pub(super) fn leave_journal(&self) {
-        self.ask_commands(|done| Command::SetJournal { journal: None, done });
     }
 
     /// Waits until the workers have done all that they were told.
@@ -238,24 +224,16 @@ impl WorkerClient {
     /// Returns when no worker carries packets as before: a client that is told that a port is gone
     /// may send at once to what was behind it.
     pub(super) fn set_link(&self, port: PortId, carrier: Carrier) {
-        self.ask_commands(|done| Command::SetLink { port, carrier, done });
+        self.ask_all(move |worker| worker.set_link(port, carrier));
     }
 
     /// Says what a port may do, also before it is attached.
     pub(super) fn set_policy(&self, port: PortId, policy: PortPolicy) -> anyhow::Result<()> {
-        let set = self.ask_commands(|done| {
-            let policy = Box::new(policy.clone());
-            Command::SetPolicy { port, policy, done }
-        });
+        let set = self.ask_all(move |worker| worker.set_policy(port, policy));
         if set.len() < self.workers.len() {
             bail!(NO_ANSWER);
         }
         Ok(set.into_iter().collect::<Result<_, _>>()?)
-    }
-
-    /// Returns when the port's id can be used again.
-    pub(super) fn remove_port(&self, port: PortId) {
-        self.ask_commands(|done| Command::RemovePort { port, done });
     }
 
     /// Whether workers poll before they sleep and snoop multicast, from now on, and how taps that

@@ -60,10 +60,6 @@ impl Handle {
         self.send(|worker| worker.carry_out(command));
     }
 
-    pub(super) fn ask_command<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Option<T> {
-        self.begin_command(command).wait()
-    }
-
     pub(super) fn begin_command<T>(
         &self,
         command: impl FnOnce(Answer<T>) -> Command,

@@ -2,21 +2,15 @@
 //!
 //! Commands are carried out between visits, so nothing on the data path needs a lock.
 
-use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
-use ringway_net::{FromPair, MacAddress};
-use ringway_switch::{AddressNews, PolicyError, PortId, PortPolicy};
+use ringway_switch::{AddressNews, PortId};
 use ringway_virtq::{Position, Why};
 
 use crate::capture::ObserverCommand;
-use crate::journal::{Journal, Unfit};
 use crate::os::eventfd::{CallFd, Callee, KickFd};
-use crate::port::Carrier;
-use crate::tap::Tap;
-use crate::worker::announce::AnnounceTo;
 use crate::worker::look_command::LookCommand;
 use crate::worker::nat_command::NatCommand;
 
@@ -40,75 +34,12 @@ pub struct QueueFds {
 /// One request to the worker.
 #[derive(Debug)]
 pub enum Command {
-    /// A tap joins, or takes the place of one whose interface is gone: what was counted goes on.
-    AttachTap {
-        /// The port.
-        port: PortId,
-        /// The tap, or one queue of it.
-        tap: Box<Tap>,
-        /// Which of its queues, and how many there are. `None`: it is only written to here, and
-        /// read by another worker.
-        queue: Option<FromPair>,
-        /// Whether it is watched; if not, it is closed.
-        done: Answer<io::Result<()>>,
-    },
     /// About a router.
     Nat(NatCommand),
-    /// A guest has moved here (live migration, fail-over), or is silent: other stations shall learn
-    /// where it is.
-    Announce {
-        /// The port.
-        port: PortId,
-        /// The guest's address.
-        mac: MacAddress,
-        /// Which stations.
-        to: AnnounceTo,
-    },
-    /// A port's link goes up or down.
-    SetLink {
-        /// The port.
-        port: PortId,
-        /// How it is from now on.
-        carrier: Carrier,
-        /// Sent when the port carries packets, or when nothing goes through it any more.
-        done: Answer<()>,
-    },
     /// About the switch.
     Look(LookCommand),
     /// About captures and mirrors.
     Observe(ObserverCommand),
-    /// Another policy for a port, which need not be attached yet; it stays until
-    /// [`RemovePort`](Self::RemovePort).
-    SetPolicy {
-        /// The port.
-        port: PortId,
-        /// What it may do from now on.
-        policy: Box<PortPolicy>,
-        /// Whether it can be followed.
-        done: Answer<Result<(), PolicyError>>,
-    },
-    /// The port does not exist any more: its tap is closed, its addresses are forgotten.
-    RemovePort {
-        /// The port.
-        port: PortId,
-        /// Sent when its id can be used for another one.
-        done: Answer<()>,
-    },
-    /// What the next data plane has to know is noted in this journal from now on. To be sent before
-    /// any queue starts. Packets of other workers wait until
-    /// [`DeliverHandedOver`](Self::DeliverHandedOver).
-    SetJournal {
-        /// The journal. `None`: nothing is noted any more, and the line is given back, because
-        /// another data plane will have it; after all queues have stopped.
-        journal: Option<Arc<Journal>>,
-        /// Whether this worker holds its line.
-        done: Answer<Result<(), Unfit>>,
-    },
-    /// No packet is read from any tap any more: another process will.
-    StopReading {
-        /// Whether everything that was read has been delivered.
-        done: Answer<bool>,
-    },
 }
 
 /// How far a transmitq was emptied.

@@ -24,7 +24,7 @@ use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
 use crate::worker::announce::AnnounceTo;
 use crate::worker::announce::announce;
-use crate::worker::command::{Answer, Command};
+use crate::worker::command::Command;
 use crate::worker::nat_command::NatCommand;
 use crate::worker::poll_token::PollToken;
 use crate::worker::snapshot::{PortSnapshot, snapshots};
@@ -34,27 +34,21 @@ impl Worker {
     /// its own business.
     pub fn carry_out(&mut self, command: Command) {
         match command {
-            Command::AttachTap { port, tap, queue, done } => {
-                let _ = done.send(self.attach_tap(port, tap, queue));
-            }
             Command::Nat(command) => self.carry_out_nat(command),
-            Command::Announce { port, mac, to } => self.announce((port, mac), to),
-            Command::SetLink { port, carrier, done } => self.set_link(port, carrier, &done),
-            Command::SetPolicy { port, policy, done } => {
-                _ = done.send(self.set_policy(port, *policy));
-            }
             Command::Observe(command) => self.observers.carry_out(command, self.peers.index()),
             Command::Look(command) => self.bridge.look(command),
-            Command::RemovePort { port, done } => {
-                self.remove_port(port);
-                let _ = done.send(());
-            }
-            Command::SetJournal { journal, done } => _ = done.send(self.set_journal(journal)),
-            Command::StopReading { done } => _ = done.send(self.stop_reading()),
         }
     }
 
-    fn set_journal(&mut self, journal: Option<Arc<Journal>>) -> Result<(), Unfit> {
+    /// Notes what the next data plane has to know in this journal from now on; to be called before
+    /// any queue starts. Packets of other workers wait until
+    /// [`deliver_handed_over`](Self::deliver_handed_over). `None`: nothing is noted any more, and
+    /// the line is given back, because another data plane will have it; after all queues have
+    /// stopped.
+    ///
+    /// # Errors
+    /// This worker's line is missing, or another process holds it.
+    pub fn set_journal(&mut self, journal: Option<Arc<Journal>>) -> Result<(), Unfit> {
         self.note_counts();
         // Before another data plane can have the line.
         self.peers.use_journal(None);
@@ -109,9 +103,11 @@ impl Worker {
         snapshots(&self.ports, &self.schedule.holds, &self.bridge.switch, second)
     }
 
-    fn announce(&mut self, station: (PortId, MacAddress), to: AnnounceTo) {
+    /// Tells other stations where a guest is that has moved here (live migration, fail-over), or
+    /// that is silent.
+    pub fn announce(&mut self, port: PortId, mac: MacAddress, to: AnnounceTo) {
         let (switch, rewriter) = (&mut self.bridge.switch, &mut self.buffers.rewriter);
-        let call_again = announce(station, to, switch, &mut self.ports, rewriter);
+        let call_again = announce((port, mac), to, switch, &mut self.ports, rewriter);
         self.schedule.after_call(call_again);
     }
 
@@ -142,7 +138,18 @@ impl Worker {
         self.join(id);
     }
 
-    fn attach_tap(&mut self, id: PortId, tap: Box<Tap>, queue: Option<FromPair>) -> io::Result<()> {
+    /// Attaches a tap, or one queue of it, also in the place of one whose interface is gone: what
+    /// was counted goes on. `queue`: which of its queues it is, and how many there are; `None`: it
+    /// is only written to here, and read by another worker.
+    ///
+    /// # Errors
+    /// It cannot be watched, and is closed.
+    pub fn attach_tap(
+        &mut self,
+        id: PortId,
+        tap: Box<Tap>,
+        queue: Option<FromPair>,
+    ) -> io::Result<()> {
         if queue.is_some() {
             self.poller.add_edge(tap.as_fd(), PollToken::Readable(id).token())?;
         }
@@ -169,7 +176,9 @@ impl Worker {
         self.refresh_cable();
     }
 
-    fn remove_port(&mut self, id: PortId) {
+    /// Closes the tap of a port, and forgets its addresses; afterwards its id can be used for
+    /// another one.
+    pub fn remove_port(&mut self, id: PortId) {
         self.detach(id);
         self.ports.place_pairs(id, 1, self.peers.worker_index());
         match std::mem::replace(&mut self.ports.at(id).end, End::Absent) {
@@ -235,7 +244,9 @@ impl Worker {
         }
     }
 
-    fn set_link(&mut self, id: PortId, carrier: Carrier, done: &Answer<()>) {
+    /// Lets a port's link go up or down; afterwards the port carries packets, or nothing goes
+    /// through it any more.
+    pub fn set_link(&mut self, id: PortId, carrier: Carrier) {
         let is_up = carrier.is_up();
         self.ports.set_link(id, carrier);
         for slot in self.ports.slots_of(id) {
@@ -249,11 +260,11 @@ impl Worker {
         }
         self.bridge.switch.set_link(id, is_up);
         self.bridge.refresh_claim(id, &self.ports);
-        let _ = done.send(());
     }
 
-    /// What is left of what was read is visited again.
-    fn stop_reading(&mut self) -> bool {
+    /// Reads no packet from any tap any more: another process will. `false`: not everything that
+    /// was read has been delivered; what is left is visited again.
+    pub fn stop_reading(&mut self) -> bool {
         let mut is_done = true;
         for pair in &mut self.ports.slots {
             let End::Tap(tap) = &mut pair.end else { continue };
@@ -274,7 +285,12 @@ impl Worker {
         }
     }
 
-    fn set_policy(&mut self, id: PortId, policy: PortPolicy) -> Result<(), PolicyError> {
+    /// Gives another policy to a port, which need not be attached yet; it stays until
+    /// [`remove_port`](Self::remove_port).
+    ///
+    /// # Errors
+    /// It cannot be followed.
+    pub fn set_policy(&mut self, id: PortId, policy: PortPolicy) -> Result<(), PolicyError> {
         let result = self.bridge.switch.set_port(id, policy);
         self.refresh_cable();
         // What waits for the old policy tries the new one.

@@ -33,7 +33,6 @@ use ringway_virtq::{
 use super::*;
 use crate::port::queue_pair::End;
 use crate::port::room::RoomAt;
-use crate::worker::command::Command;
 use crate::{Callee, GuestMemory, MemoryRequest, QueueFds};
 
 const BASE: u64 = 0x10_0000;
@@ -235,10 +234,8 @@ impl Bench {
     }
 
     fn set(&mut self, port: usize, policy: PortPolicy) {
-        let (done, answer) = mpsc::sync_channel(1);
         let port = PortId(u16::try_from(port).unwrap());
-        self.worker.carry_out(Command::SetPolicy { port, policy: Box::new(policy), done });
-        answer.recv().unwrap().unwrap();
+        self.worker.set_policy(port, policy).unwrap();
     }
 
     /// One visit, after which every guest takes what it got. Gives the slot that was visited, and

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use ringway_device::{Queue, QueueId};
 use ringway_host::{
-    Answer, Command, Effort, EventFd, GuestMemory, Job, KickFd, QueueFds, Tap, Worker,
-    WorkerChannels, WorkerEvent, WorkerPeers,
+    Effort, EventFd, GuestMemory, Job, KickFd, QueueFds, Tap, Worker, WorkerChannels, WorkerEvent,
+    WorkerPeers,
 };
 use ringway_net::moderation::Policy;
 use ringway_net::{Features, FromPair, HEADER_LEN, MacAddress, Negotiated, PollMode, PollOptions};
@@ -68,12 +68,8 @@ impl Rig {
         Self { workers, _events: events }
     }
 
-    fn call_all(&self, work: impl FnOnce(&mut Worker) + Clone + Send + 'static) {
-        (0..self.workers.len()).for_each(|worker| self.call(worker, work.clone()));
-    }
-
-    fn tell(&self, worker: usize, command: Command) {
-        self.send(worker, Job::new(move |worker| worker.carry_out(command)));
+    fn ask_all(&self, work: impl FnOnce(&mut Worker) + Clone + Send + 'static) {
+        (0..self.workers.len()).for_each(|worker| self.ask(worker, work.clone()));
     }
 
     fn send(&self, worker: usize, job: Job) {
@@ -81,13 +77,7 @@ impl Rig {
         self.workers[worker].bell.notify();
     }
 
-    fn ask<T>(&self, worker: usize, command: impl FnOnce(Answer<T>) -> Command) -> T {
-        let (done, answer) = mpsc::sync_channel(1);
-        self.tell(worker, command(done));
-        answer.recv_timeout(HANG_TIMEOUT).expect("an answer")
-    }
-
-    fn call<T: Send + 'static>(
+    fn ask<T: Send + 'static>(
         &self,
         worker: usize,
         work: impl FnOnce(&mut Worker) -> T + Send + 'static,
@@ -105,7 +95,7 @@ impl Rig {
         let (port, mac) = (PortId(port), MacAddress::local(u32::from(port)));
         let negotiated = Negotiated::new(Features::VERSION_1).expect("consistent");
         let guest_memory = memory.clone();
-        self.call_all(move |worker| {
+        self.ask_all(move |worker| {
             worker.set_notify(port, Policy::Every);
             worker.attach_guest(port, negotiated, (mac, pairs), &guest_memory);
         });
@@ -113,7 +103,7 @@ impl Rig {
         let queues = queues.flatten().zip((BASE..).step_by(QUEUE_LEN as usize));
         let start = |((pair, queue), at)| self.start_queue((port, pair, queue), at, &memory);
         let queues = queues.map(start).collect();
-        self.call_all(move |worker| worker.set_pairs(port, pairs, false));
+        self.ask_all(move |worker| worker.set_pairs(port, pairs, false));
         Guest { queues, mac, _memory: memory }
     }
 
@@ -131,7 +121,7 @@ impl Rig {
         let setup = QueueSetup { size, areas, position, options };
         let queue = QueueId { pair, queue };
         let owner = usize::from(pair) % self.workers.len();
-        let started = self.call(owner, move |worker| worker.start_queue(port, queue, &setup, fds));
+        let started = self.ask(owner, move |worker| worker.start_queue(port, queue, &setup, fds));
         started.expect("a good ring");
         GuestQueue { ring, kick, memory, buffers: at + BUFFERS_AT }
     }
@@ -141,13 +131,13 @@ impl Rig {
         assert_eq!(self.workers.len(), 1, "it would have to be shared");
         let queue = Some(FromPair { pair: 0, of: 1 });
         let (port, tap) = (PortId(port), Box::new(tap));
-        let attached = self.ask(0, |done| Command::AttachTap { port, tap, queue, done });
+        let attached = self.ask(0, move |worker| worker.attach_tap(port, tap, queue));
         attached.expect("a tap can be watched");
     }
 
     /// The effort of the first worker so far.
     pub fn effort(&self) -> Effort {
-        self.call(0, Worker::effort).total
+        self.ask(0, Worker::effort).total
     }
 
     /// Ends all workers.

@@ -264,10 +264,7 @@ impl<D: DriverQueue> Lives<D> {
             let end = self.tap[0].try_clone().unwrap();
             let mut tap = Box::new(Tap::new(end, "socket".to_owned(), None));
             tap.set_writes(TapCalls::IoUring);
-            let (done, answer) = mpsc::sync_channel(1);
-            let queue = Some(FromPair { pair: 0, of: 1 });
-            worker.carry_out(Command::AttachTap { port, tap, queue, done });
-            answer.recv().unwrap().unwrap();
+            worker.attach_tap(port, tap, Some(FromPair { pair: 0, of: 1 })).unwrap();
         }
         let anew =
             ends.1.try_iter().filter(|event| matches!(event, WorkerEvent::StartedAnew { .. }));

@@ -137,17 +137,11 @@ fn a_wait_without_end_ends_with_the_cable() {
 #[test]
 fn a_receiver_is_not_charged_when_the_packet_that_waited_is_gone() {
     type Ending = fn(&mut Worker);
-    fn done<T>() -> mpsc::SyncSender<T> {
-        mpsc::sync_channel(1).0
-    }
     let ends: [(&str, Ending); 5] = [
         ("its guest is gone", |worker| worker.detach(PortId(0))),
-        ("its port is removed", |worker| {
-            worker.carry_out(Command::RemovePort { port: PortId(0), done: done() });
-        }),
+        ("its port is removed", |worker| worker.remove_port(PortId(0))),
         ("its port has another policy", |worker| {
-            let policy = Box::default();
-            worker.carry_out(Command::SetPolicy { port: PortId(0), policy, done: done() });
+            worker.set_policy(PortId(0), PortPolicy::default()).unwrap();
         }),
         ("its receiver has room", |worker| worker.on_kick(PortId(1), Queue::ToGuest)),
         ("its time is over", |worker| {
@@ -174,9 +168,7 @@ fn a_receiver_is_not_charged_when_the_packet_that_waited_is_gone() {
 #[test]
 fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
     let mut bench = Bench::new(2);
-    let (done, answer) = mpsc::sync_channel(1);
-    bench.worker.carry_out(Command::RemovePort { port: PortId(1), done });
-    answer.recv().unwrap();
+    bench.worker.remove_port(PortId(1));
     bench.guests[1] = Guest::attach(&mut bench.worker, 1);
     bench.guests[1].post_all();
     let payload = [bench.guests[0].memory.slice(0, 60).unwrap()];
@@ -210,19 +202,13 @@ fn jobs_leave_time_for_packets() {
     assert!(!bench.worker.control.bell().drain());
 }
 
-fn set_link(bench: &mut Bench, carrier: Carrier) {
-    let (done, answer) = mpsc::sync_channel(1);
-    bench.worker.carry_out(Command::SetLink { port: PortId(0), carrier, done });
-    answer.recv().unwrap();
-}
-
 #[test]
 fn a_guest_is_heard_before_anything_is_handed_to_it() {
     for ports in [2, 3] {
         let mut bench = Bench::new(ports);
         bench.introduce();
         let mut moved = |carrier| {
-            set_link(&mut bench, carrier);
+            bench.worker.set_link(PortId(0), carrier);
             bench.send(0, &frame(mac(1), mac(0), 1), 1);
             bench.send(1, &frame(mac(0), mac(1), 1), 1);
             bench.settle();
@@ -239,14 +225,13 @@ fn a_guest_is_heard_before_anything_is_handed_to_it() {
 fn an_announcement_is_a_packet_like_any_other() {
     let mut bench = Bench::new(2);
     let announced = |bench: &mut Bench| {
-        let to = AnnounceTo::All;
-        bench.worker.carry_out(Command::Announce { port: PortId(0), mac: mac(0), to });
+        bench.worker.announce(PortId(0), mac(0), AnnounceTo::All);
         bench.guests[1].receive()
     };
     assert_eq!(announced(&mut bench), 1);
-    set_link(&mut bench, Carrier::Down);
+    bench.worker.set_link(PortId(0), Carrier::Down);
     assert_eq!(announced(&mut bench), 0, "its link is down");
-    set_link(&mut bench, Carrier::Up);
+    bench.worker.set_link(PortId(0), Carrier::Up);
     // The first is paid for after minutes.
     let slow = RateLimit { bits_per_second: 1, packets_per_second: 0, burst_us: 1 };
     bench.set(0, PortPolicy { rate_from_guest: slow, ..PortPolicy::default() });
@@ -260,8 +245,7 @@ fn an_announcement_is_a_packet_like_any_other() {
 fn uplinks_are_told_where_a_guest_is_and_guests_are_not() {
     let mut bench = Bench::new(3);
     bench.set(2, PortPolicy { is_uplink: true, ..PortPolicy::default() });
-    let to = AnnounceTo::Uplinks;
-    bench.worker.carry_out(Command::Announce { port: PortId(0), mac: mac(0), to });
+    bench.worker.announce(PortId(0), mac(0), AnnounceTo::Uplinks);
     assert_eq!([1, 2].map(|guest| bench.guests[guest].receive()), [0, 1]);
     let shared = bench.worker.bridge.switch.shared();
     assert_eq!(shared.heard(PortId(0)), 0, "the guest has said nothing");

@@ -12,6 +12,9 @@ use crate::Tap;
 /// More than a tap drops before it says so.
 const MALFORMED: usize = 100;
 
+/// The only queue of a tap.
+const QUEUE: Option<FromPair> = Some(FromPair { pair: 0, of: 1 });
+
 /// A tap whose other end is the socket, which keeps packets apart.
 fn tap() -> (Box<Tap>, OwnedFd) {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -21,15 +24,8 @@ fn tap() -> (Box<Tap>, OwnedFd) {
 
 fn attach(bench: &mut Bench, tap: Box<Tap>) -> PortId {
     let port = PortId(u16::try_from(bench.guests.len()).unwrap());
-    try_attach(bench, port, tap).unwrap();
+    bench.worker.attach_tap(port, tap, QUEUE).unwrap();
     port
-}
-
-fn try_attach(bench: &mut Bench, port: PortId, tap: Box<Tap>) -> io::Result<()> {
-    let (done, answer) = mpsc::sync_channel(1);
-    let queue = Some(FromPair { pair: 0, of: 1 });
-    bench.worker.carry_out(Command::AttachTap { port, tap, queue, done });
-    answer.recv().unwrap()
 }
 
 fn with_header(frame: &[u8]) -> Vec<u8> {
@@ -63,10 +59,10 @@ fn a_tap_that_cannot_be_watched_is_refused() {
     let mut bench = Bench::new(1);
     let file = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).unwrap();
     let not_watched = Box::new(Tap::new(file, "file".to_owned(), None));
-    assert!(try_attach(&mut bench, PortId(1), not_watched).is_err());
+    assert!(bench.worker.attach_tap(PortId(1), not_watched, QUEUE).is_err());
     assert!(bench.worker.ports.slots.get(1).is_none_or(|port| matches!(port.end, End::Absent)));
     let (tap, _wire) = tap();
-    assert!(try_attach(&mut bench, PortId(1), tap).is_ok());
+    assert!(bench.worker.attach_tap(PortId(1), tap, QUEUE).is_ok());
 }
 
 /// A socket cannot give the error that the kernel reports when the interface is gone.
