@@ -31,9 +31,7 @@ mod tap;
 mod uml;
 mod worker;
 
-pub use capture::{
-    CAPTURES_MAX, CaptureDirection, CaptureFile, CaptureOptions, CaptureOutput, ObserverCommand,
-};
+pub use capture::{CAPTURES_MAX, CaptureDirection, CaptureFile, CaptureOptions, CaptureOutput};
 pub use capture::{CaptureReader, CaptureRecord, DroppedBy, Impossible};
 pub use journal::learned::NotedAddress;
 pub use journal::watch::{Beat, JournalWatch, Owner};
@@ -67,10 +65,11 @@ pub use tap::ring::prepare_rings;
 pub use tap::watch::TapWatch;
 pub use tap::{Tap, TapError, TapOffloads, TapOptions};
 pub use worker::announce::AnnounceTo;
-pub use worker::command::{Answer, Command, Discarded, NotifyFd, QueueFds, WorkerEvent};
+pub use worker::bridge::SwitchCopy;
 pub use worker::effort::{Effort, WorkerSnapshot};
+pub use worker::event::WorkerEvent;
 pub use worker::job::Job;
-pub use worker::look_command::{LookCommand, SwitchCopy};
-pub use worker::nat_command::NatCommand;
+pub use worker::queue_commands::Discarded;
+pub use worker::queue_fds::{NotifyFd, QueueFds};
 pub use worker::snapshot::PortSnapshot;
 pub use worker::{Worker, WorkerChannels};

@@ -9,9 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use ringway_host::{
-    CAPTURES_MAX, CaptureDirection, CaptureFile, CaptureOptions, Command, ObserverCommand,
-};
+use ringway_host::{CAPTURES_MAX, CaptureDirection, CaptureFile, CaptureOptions};
 use ringway_net::PACKET_LEN_MAX;
 use ringway_switch::PortId;
 use tracing::info;
@@ -59,11 +57,7 @@ impl DataPlane {
         self.captures.next = self.captures.next.wrapping_add(1);
         let id = self.captures.next;
         self.poller.add(client.as_fd(), Wake::Capture(id).token())?;
-        self.worker.send_commands(|| {
-            let (options, file) = (options.clone(), file.clone());
-            Command::Observe(ObserverCommand::Start { id, options, file })
-        });
-        self.worker.catch_up();
+        self.worker.ask_all(move |worker| worker.start_capture(id, options, file));
         info!(port = self.names_of(&ports), "captured from now on");
         let first = ports.first().and_then(|port| self.ports.get(port));
         let kind = first.map(|port| port.spec.kind.to_string());
@@ -76,9 +70,8 @@ impl DataPlane {
     pub(super) fn end_capture(&mut self, id: u32) {
         let Some(capture) = self.captures.running.remove(&id) else { return };
         let _ = self.poller.remove(capture.client.as_fd());
-        self.worker.send_commands(|| Command::Observe(ObserverCommand::End { id }));
         // Packets that were under way are in the file when the client sees the end.
-        self.worker.catch_up();
+        self.worker.ask_all(move |worker| worker.end_capture(id));
         info!(port = self.names_of(&capture.ports), "captured no more");
     }
 

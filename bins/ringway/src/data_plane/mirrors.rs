@@ -1,7 +1,6 @@
 //! Mirrors: packets of a port that another port gets as well. Ports name each other, so what
 //! follows from that is found anew whenever one comes, goes or changes.
 
-use ringway_host::{Command, ObserverCommand};
 use ringway_switch::PortId;
 use tracing::warn;
 
@@ -15,12 +14,8 @@ impl DataPlane {
         if mirrors == self.mirrors {
             return;
         }
-        self.worker.send_commands(|| {
-            let mirrors = mirrors.clone();
-            Command::Observe(ObserverCommand::Mirror { mirrors })
-        });
-        self.worker.catch_up();
-        self.mirrors = mirrors;
+        self.mirrors = mirrors.clone();
+        self.worker.ask_all(move |worker| worker.set_mirrors(mirrors));
     }
 
     fn mirror_of(&self, id: PortId, port: &super::Port) -> Option<(PortId, PortId)> {

@@ -1,8 +1,8 @@
 //! The data plane: sessions, rings, the switch and its workers, in a process of its own
 //! (`ringway data-plane`), which the supervisor starts and may start anew at any moment.
 //!
-//! One `epoll` loop. Whatever concerns a running queue is asked of the worker as a command and
-//! waited for, so that a front-end's acknowledgement means that it has happened. The control thread
+//! One `epoll` loop. Whatever concerns a running queue is a job for the worker, which is waited
+//! for, so that a front-end's acknowledgement means that it has happened. The control thread
 //! never touches a packet. It opens nothing: sockets, taps and front-ends' requests come from the
 //! supervisor, through the socket that is this process's standard input.
 

@@ -1,6 +1,5 @@
 //! A router for guests: what it is told, where it listens, and whether there is a way to IPv6.
 
-use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -8,9 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use ringway_host::{
-    Carrier, Command, Listener, NatCommand, NatOptions, NatPort, tell_of_datagrams,
-};
+use ringway_host::{Carrier, Listener, NatOptions, NatPort, tell_of_datagrams};
 use ringway_nat::{Forward, Place, Prefix6, Protocol};
 use ringway_switch::PortId;
 use rustix::io::Errno;
@@ -155,9 +152,11 @@ impl DataPlane {
     ) -> Vec<Forward> {
         let mut all = kept.clone();
         all.extend(added.iter().map(|listener| listener.forward.clone()));
-        let added = Cell::new(added);
-        let listen = || NatCommand::Listen { port, kept: kept.clone(), added: added.take() };
-        self.worker.send_commands(|| Command::Nat(listen()));
+        self.worker.first().send(move |worker| {
+            if let Some(nat) = worker.nat(port) {
+                nat.listen(&kept, added);
+            }
+        });
         all
     }
 
@@ -197,9 +196,7 @@ impl DataPlane {
         let Some(told) = &mut port.nat.told else { return };
         if *told != options {
             *told = options.clone();
-            let told = || Box::new(options.clone());
-            self.worker
-                .send_commands(|| Command::Nat(NatCommand::Set { port: id, options: told() }));
+            self.worker.first().send(move |worker| worker.set_nat(id, options));
         }
     }
 
@@ -232,19 +229,17 @@ impl DataPlane {
             let port = self.name(port);
             info!(port, "no SO_PEEK_OFF for TCP (Linux 6.11 has it): guests receive slower");
         }
-        let nat = Cell::new(Some(nat));
-        let attach = |done| Command::Nat(NatCommand::Attach { port, nat: nat.take(), done });
-        let attached: Result<Vec<()>, _> = self.worker.ask_commands(attach).into_iter().collect();
+        let attached = self.worker.attach_nat(port, nat);
         if attached.is_err() {
             self.worker.ask_all(move |worker| worker.remove_port(port));
         }
-        attached.map(drop).context("watching the router")
+        attached.context("watching the router")
     }
 
     /// The name of a port, for the guests of routers.
     pub(super) fn name_port(&self, port: PortId, name: &str) {
-        let name = || name.to_owned();
-        self.worker.send_commands(|| Command::Nat(NatCommand::Name { port, name: name() }));
+        let name = name.to_owned();
+        self.worker.send_all(move |worker| worker.name_port(port, name));
     }
 }
 

@@ -1,8 +1,6 @@
 //! Questions of the control socket's clients that only the data plane can answer.
 
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ringway_switch::{KnownAddress, PortId, VlanId};
@@ -14,9 +12,6 @@ use crate::control::{
     PROTOCOL_VERSION, Request, refusal, reply_line,
 };
 use crate::log;
-
-/// A worker answers between two visits; this long only if it has ended.
-const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 const NS_PER_MS: u64 = 1_000_000;
 const MS_PER_S: u64 = 1000;
@@ -38,12 +33,6 @@ impl DataPlane {
             Ok(_) => refusal(&["the data plane is not asked this".to_owned()]),
             Err(why) => refusal(&[why]),
         }
-    }
-
-    /// Waits for what a worker was told to say: it is woken before.
-    pub(super) fn wait_for<T>(&self, answer: &Receiver<T>) -> Result<T, RecvTimeoutError> {
-        self.worker.ring();
-        answer.recv_timeout(ANSWER_MAX)
     }
 
     fn addresses(&self, question: &FdbQuestion) -> anyhow::Result<FdbReply> {

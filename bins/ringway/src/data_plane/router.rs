@@ -1,9 +1,7 @@
 //! The view of a router: stations, forwards and flows.
 
-use std::sync::mpsc;
-
 use anyhow::{Context, ensure};
-use ringway_host::{Command, NatCommand};
+use ringway_host::{Worker, now};
 use ringway_nat::{FlowLook, Protocol, Station};
 use ringway_nat::{Forward, Place};
 use ringway_switch::PortId;
@@ -22,14 +20,12 @@ impl DataPlane {
         let port = self.ports.get(&id).context("it is gone")?;
         let advice = "`ringway stats` shows what other ports do";
         ensure!(port.spec.kind == PortKind::Nat, "{name:?} is no router (nat:): {advice}");
-        let (done, look) = mpsc::sync_channel(1);
-        let (port_id, guest) = (id, question.guest.clone());
-        self.worker.send_commands(|| {
-            let (name, done) = (guest.clone(), done.clone());
-            Command::Nat(NatCommand::Look { port: port_id, name, done })
-        });
-        let look = self.wait_for(&look).context("no worker answers")?;
-        let is_asked = |it: &&Forward| guest.as_ref().is_none_or(|name| *name == it.guest);
+        let guest = question.guest.clone();
+        let look = move |worker: &mut Worker| Some(worker.nat(id)?.look(guest.as_deref(), now()));
+        let look = self.worker.first().ask(look);
+        let look = look.flatten().context("no worker answers")?;
+        let guest = question.guest.as_ref();
+        let is_asked = |it: &&Forward| guest.is_none_or(|name| *name == it.guest);
         let bound = port.nat.bound().filter(is_asked).map(|it| shown(it, None));
         let failed = port.nat.failed().filter(|(it, _)| is_asked(it));
         let failed = failed.map(|(it, why)| shown(it, Some(why.to_owned())));

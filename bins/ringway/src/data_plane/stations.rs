@@ -2,10 +2,9 @@
 //! the next one.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use ringway_host::{Command, NatCommand};
+use ringway_host::{Worker, now};
 use ringway_nat::{Guest, Note};
 use ringway_net::MacAddress;
 use ringway_supervisor::wire::{KNOWN_STATIONS_MAX, KnownStation, List, ToSupervisor};
@@ -67,15 +66,12 @@ impl DataPlane {
     fn tell_stations(&mut self, router: PortId) {
         self.station_news.due.remove(&router);
         self.station_news.last = Some(Instant::now());
-        let (done, notes) = mpsc::sync_channel(1);
-        self.worker
-            .send_commands(|| Command::Nat(NatCommand::Notes { port: router, done: done.clone() }));
-        drop(done);
-        let mut notes = match self.wait_for(&notes) {
-            Ok(notes) => notes,
+        let take = move |worker: &mut Worker| Some(worker.nat(router)?.take_notes(now()));
+        let mut notes = match self.worker.first().ask(take) {
+            Some(Some(notes)) => notes,
             // The router is gone.
-            Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => return self.station_news.note(router),
+            Some(None) => return,
+            None => return self.station_news.note(router),
         };
         notes.truncate(KNOWN_STATIONS_MAX);
         let known = notes.into_iter().map(|note| KnownStation {
@@ -108,8 +104,10 @@ impl DataPlane {
             is_leased: known.is_leased,
         };
         let notes: Vec<Note> = stations.iter().map(note).collect();
-        let notes = || notes.clone();
-        self.worker
-            .send_commands(|| Command::Nat(NatCommand::Remember { port: router, notes: notes() }));
+        self.worker.first().send(move |worker| {
+            if let Some(nat) = worker.nat(router) {
+                nat.remember(&notes, now());
+            }
+        });
     }
 }

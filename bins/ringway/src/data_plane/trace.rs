@@ -1,10 +1,10 @@
 //! Traces a packet through the switch. A copy of a worker's switch decides, with the code that
 //! decides for packets, so that nothing is learned or counted.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use ringway_host::{Command, LookCommand, SwitchCopy};
+use ringway_host::SwitchCopy;
 use ringway_net::ETHERNET_HEADER_LEN;
 use ringway_switch::{
     Decision, Learned, PEEK_LEN, PortId, Room, Route, Shared, Step, Switch, TagChange, VlanId,
@@ -16,9 +16,6 @@ use crate::config::PortKind;
 use crate::control::{PROTOCOL_VERSION, TraceQuestion, TraceReceiver, TraceReply, TraceStep};
 
 const NS_PER_MS: u64 = 1_000_000;
-
-/// Room for the answers of all workers, so that none waits.
-const ANSWERS_MAX: usize = 32;
 
 /// The steps and receivers that were found so far.
 #[derive(Default)]
@@ -106,12 +103,9 @@ impl DataPlane {
     }
 
     fn switch_copy(&self, shared: &Arc<Shared>) -> anyhow::Result<SwitchCopy> {
-        let (done, switch) = mpsc::sync_channel(ANSWERS_MAX);
-        self.worker.send_commands(|| {
-            let (shared, done) = (shared.clone(), done.clone());
-            Command::Look(LookCommand::CopySwitch { shared, done })
-        });
-        self.wait_for(&switch).context("no worker answers")
+        let shared = shared.clone();
+        let copy = self.worker.first().ask(move |worker| worker.copy_switch(shared));
+        copy.context("no worker answers")
     }
 
     /// No rule has a say.

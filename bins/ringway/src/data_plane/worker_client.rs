@@ -1,5 +1,6 @@
 //! The control thread's end of the channels to the workers.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ringway_device::QueueId;
 use ringway_host::{
-    Answer, Callee, Carrier, Command, EventFd, GuestMemory, Tap, Worker, WorkerChannels,
-    WorkerEvent, WorkerPeers,
+    Callee, Carrier, EventFd, GuestMemory, NatPort, Tap, Worker, WorkerChannels, WorkerEvent,
+    WorkerPeers,
 };
 use ringway_net::{ControlState, FromPair, TapCalls};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
@@ -132,19 +133,6 @@ impl WorkerClient {
         asked.into_iter().filter_map(Promise::wait).collect()
     }
 
-    /// Tells every worker.
-    pub(super) fn send_commands(&self, command: impl Fn() -> Command) {
-        self.workers.iter().for_each(|worker| worker.send_command(command()));
-    }
-
-    /// Asks every worker; the answers of those that have not ended.
-    pub(super) fn ask_commands<T>(&self, command: impl Fn(Answer<T>) -> Command) -> Vec<T> {
-        let asked: Vec<_> =
-            self.workers.iter().map(|worker| worker.begin_command(&command)).collect();
-        self.ring();
-        asked.into_iter().filter_map(Promise::wait).collect()
-    }
-
     /// The queues of one tap, for as many workers; the others write to them too.
     ///
     /// # Errors
@@ -175,6 +163,19 @@ impl WorkerClient {
             let tap = Box::new(tap);
             let attached = worker.ask(move |worker| worker.attach_tap(port, tap, queue));
             attached.context(NO_ANSWER)?.context("watching the tap")?;
+        }
+        Ok(())
+    }
+
+    /// The first worker has the router.
+    ///
+    /// # Errors
+    /// It cannot be watched.
+    pub(super) fn attach_nat(&self, port: PortId, nat: Box<NatPort>) -> io::Result<()> {
+        let mut nat = Some(nat);
+        for worker in &self.workers {
+            let nat = nat.take();
+            worker.ask(move |worker| worker.attach_nat(port, nat)).unwrap_or(Ok(()))?;
         }
         Ok(())
     }

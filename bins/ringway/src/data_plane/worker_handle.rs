@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ringway_host::{Answer, Command, EventFd, Job, Tap, Worker};
+use ringway_host::{EventFd, Job, Tap, Worker};
 use tracing::debug;
 
 /// The worker answers between two visits; this long only if it has ended.
@@ -53,19 +53,6 @@ impl Handle {
     ) -> Promise<T> {
         let (done, answer) = mpsc::sync_channel(1);
         self.send(move |worker| _ = done.send(work(worker)));
-        Promise { answer, bell: self.bell.clone() }
-    }
-
-    pub(super) fn send_command(&self, command: Command) {
-        self.send(|worker| worker.carry_out(command));
-    }
-
-    pub(super) fn begin_command<T>(
-        &self,
-        command: impl FnOnce(Answer<T>) -> Command,
-    ) -> Promise<T> {
-        let (done, answer) = mpsc::sync_channel(1);
-        self.send_command(command(done));
         Promise { answer, bell: self.bell.clone() }
     }
 

@@ -8,8 +8,8 @@
 //! Neither side believes the other: the worker believes no count that would be more than the ring,
 //! the reader no length that would be outside. Limits: [`RING_LEN`] bytes for each worker.
 
-mod command;
 pub(crate) mod observers;
+mod options;
 mod reader;
 mod record;
 mod sampler;
@@ -23,8 +23,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::journal::Mapped;
 
-pub use command::{CaptureOptions, ObserverCommand};
 pub use observers::CAPTURES_MAX;
+pub use options::CaptureOptions;
 pub use reader::{CaptureReader, Impossible};
 pub use record::{CaptureDirection, CaptureOutput, CaptureRecord, DroppedBy};
 pub(crate) use writer::CaptureWriter;

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use ringway_net::{DropReason, NetHeader, Packet};
 use ringway_switch::{Filter, PEEK_LEN, PortId};
 
-use super::command::{CaptureOptions, ObserverCommand};
+use super::options::CaptureOptions;
 use super::sampler::Sampler;
-use super::{CaptureDirection, CaptureOutput, CaptureRecord, CaptureWriter, DroppedBy};
+use super::{
+    CaptureDirection, CaptureFile, CaptureOutput, CaptureRecord, CaptureWriter, DroppedBy,
+};
 use crate::os::clock::now;
 
 /// Most captures at a time.
@@ -105,19 +107,23 @@ impl Observers {
         self.note(to, CaptureDirection::ToGuest, packet, (None, Outcome::default()));
     }
 
-    /// Starts a capture, if the file has a ring for this worker, or ends one.
-    pub(crate) fn carry_out(&mut self, command: ObserverCommand, worker: u16) {
-        match command {
-            ObserverCommand::Start { id, options, file } => {
-                if self.captures.len() < CAPTURES_MAX
-                    && let Some(writer) = CaptureWriter::new(file, worker)
-                {
-                    self.captures.push(Capture::new(id, options, writer));
-                }
-            }
-            ObserverCommand::Mirror { mirrors } => self.mirrors = mirrors,
-            ObserverCommand::End { id } => self.captures.retain(|capture| capture.id != id),
+    /// Starts a capture, if the file has a ring for this worker.
+    pub(crate) fn start(
+        &mut self,
+        id: u32,
+        options: Arc<CaptureOptions>,
+        file: Arc<CaptureFile>,
+        worker: u16,
+    ) {
+        if self.captures.len() < CAPTURES_MAX
+            && let Some(writer) = CaptureWriter::new(file, worker)
+        {
+            self.captures.push(Capture::new(id, options, writer));
         }
+    }
+
+    pub(crate) fn end(&mut self, id: u32) {
+        self.captures.retain(|capture| capture.id != id);
     }
 
     /// The port goes, and its number may be another one's.

@@ -185,19 +185,20 @@ impl NatPort {
     }
 
     /// The stations that are known; news of them are told again.
-    pub(crate) fn take_notes(&mut self, now: Nanos) -> Vec<Note> {
+    pub fn take_notes(&mut self, now: Nanos) -> Vec<Note> {
         self.has_told = false;
         self.nat.takes_news(now);
         self.nat.notes(now)
     }
 
     /// Goes on with what another router has known of stations.
-    pub(crate) fn remember(&mut self, notes: &[Note], now: Nanos) {
+    pub fn remember(&mut self, notes: &[Note], now: Nanos) {
         self.nat.remember(notes, now);
     }
 
-    /// Listens where it did and elsewhere for connections into guests.
-    pub(crate) fn listen(&mut self, kept: &[Forward], added: Vec<Listener>) {
+    /// Listens for connections into guests where it did for those in `kept`, and with `added`; the
+    /// other listeners are closed.
+    pub fn listen(&mut self, kept: &[Forward], added: Vec<Listener>) {
         self.sockets.listen(kept, added);
         self.end_strangers();
     }

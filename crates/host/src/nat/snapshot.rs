@@ -60,8 +60,8 @@ impl NatPort {
         }
     }
 
-    /// All, or only what is behind the port of that name.
-    pub(crate) fn look(&self, name: Option<&str>, now: Nanos) -> NatLook {
+    /// What there is to see of it: all, or only what is behind the port of that name.
+    pub fn look(&self, name: Option<&str>, now: Nanos) -> NatLook {
         let is_asked = |guest: &&Guest| name.is_none() || self.nat.name_of(**guest) == name;
         let guests = || self.guests.iter().filter(is_asked);
         let flows = guests().flat_map(|guest| self.nat.flows(*guest, now));

@@ -4,8 +4,10 @@
 //! pair runs and its link is up. A guest that is stopped for its migration, or that has gone,
 //! claims no address: its address may turn up at another port.
 
+use std::sync::Arc;
+
 use ringway_device::Queue;
-use ringway_switch::{PortId, Switch};
+use ringway_switch::{PortId, Shared, Switch};
 
 use crate::port::queue_pair::End;
 use crate::port::table::Ports;
@@ -15,6 +17,14 @@ pub(crate) struct Bridge {
     pub(crate) switch: Switch,
     /// The two ports, if there are exactly two and nothing is to be decided.
     pub(crate) cable: Option<(PortId, PortId)>,
+}
+
+/// A switch to try something on.
+pub struct SwitchCopy {
+    /// With the same ports and policies.
+    pub switch: Box<Switch>,
+    /// The two ports, if no packet is looked at: they are a cable.
+    pub cable: Option<(PortId, PortId)>,
 }
 
 impl Bridge {
@@ -31,6 +41,11 @@ impl Bridge {
             _ => None,
         };
         self.cable.is_some()
+    }
+
+    /// With the same ports and policies, over something else that switches have in common.
+    pub(crate) fn copy_over(&self, shared: Arc<Shared>) -> SwitchCopy {
+        SwitchCopy { switch: Box::new(self.switch.copy_over(shared)), cable: self.cable }
     }
 
     /// The port at the other end of the cable.

@@ -1,4 +1,4 @@
-//! How the worker carries out what the control thread asks.
+//! What jobs have the worker do: ports, the switch, the journal, captures.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,8 +7,9 @@ use std::sync::Arc;
 use ringway_device::{AnyGuestPort, Queue};
 use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, FromPair, MacAddress, Negotiated, PollOptions};
-use ringway_switch::{PolicyError, PortId, PortPolicy};
+use ringway_switch::{PolicyError, PortId, PortPolicy, Shared};
 
+use crate::capture::{CaptureFile, CaptureOptions};
 use crate::journal::worker_line::WorkerLine;
 use crate::journal::{Journal, Unfit};
 use crate::memory::GuestMemory;
@@ -22,24 +23,12 @@ use crate::port::{Carrier, Port};
 use crate::tap::Tap;
 use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
-use crate::worker::announce::AnnounceTo;
-use crate::worker::announce::announce;
-use crate::worker::command::Command;
-use crate::worker::nat_command::NatCommand;
+use crate::worker::announce::{AnnounceTo, announce};
+use crate::worker::bridge::SwitchCopy;
 use crate::worker::poll_token::PollToken;
 use crate::worker::snapshot::{PortSnapshot, snapshots};
 
 impl Worker {
-    /// Carries out a command. A dropped answer means the control thread stopped waiting, which is
-    /// its own business.
-    pub fn carry_out(&mut self, command: Command) {
-        match command {
-            Command::Nat(command) => self.carry_out_nat(command),
-            Command::Observe(command) => self.observers.carry_out(command, self.peers.index()),
-            Command::Look(command) => self.bridge.look(command),
-        }
-    }
-
     /// Notes what the next data plane has to know in this journal from now on; to be called before
     /// any queue starts. Packets of other workers wait until
     /// [`deliver_handed_over`](Self::deliver_handed_over). `None`: nothing is noted any more, and
@@ -77,6 +66,11 @@ impl Worker {
         self.ports.take_control_state(port)
     }
 
+    /// Takes over all that a guest has set through its controlq, which another worker owns.
+    pub fn set_control_state(&mut self, port: PortId, state: &ControlState) {
+        self.schedule.after_call(self.ports.set_control_state(port, state));
+    }
+
     /// Says that the first `running` receive queues of a guest run, on all workers together; with
     /// `has_control` its controlq runs too, so it says how many of them it uses.
     pub fn set_pairs(&mut self, port: PortId, running: u16, has_control: bool) {
@@ -88,11 +82,6 @@ impl Worker {
     /// other one's rings are continued. `None`: they are not noted.
     pub fn note_rings(&mut self, port: PortId, link: Option<u32>) {
         self.ports.port(port).link = link;
-    }
-
-    /// Takes over all that a guest has set through its controlq, which another worker owns.
-    pub fn set_control_state(&mut self, port: PortId, state: &ControlState) {
-        self.schedule.after_call(self.ports.set_control_state(port, state));
     }
 
     /// Counters of all ports, one for each queue pair. They are noted as well: the next data plane
@@ -170,14 +159,51 @@ impl Worker {
         Ok(())
     }
 
+    /// Attaches a router. Only the first worker has one; `None`: packets for it go there.
+    ///
+    /// # Errors
+    /// It cannot be watched, and is closed.
+    pub fn attach_nat(&mut self, id: PortId, nat: Option<Box<NatPort>>) -> io::Result<()> {
+        self.ports.place_pairs(id, 1, self.peers.worker_index());
+        if let Some(mut nat) = nat {
+            nat.begin_at(now());
+            self.poller.add(nat.as_fd(), PollToken::Readable(id).token())?;
+            self.ports.add_router(id, nat);
+            self.schedule.ready.add(id);
+        }
+        self.join(id);
+        Ok(())
+    }
+
+    /// Gives a router other options.
+    pub fn set_nat(&mut self, id: PortId, options: NatOptions) {
+        if let Some(nat) = self.nat(id) {
+            nat.set_options(options);
+            self.schedule.ready.add(id);
+        }
+    }
+
+    /// A router, to be asked or told something; `None`: it is gone, or another worker has it.
+    pub fn nat(&mut self, id: PortId) -> Option<&mut NatPort> {
+        match &mut self.ports.get(id)?.end {
+            End::Nat(nat) => Some(nat),
+            _ => None,
+        }
+    }
+
+    /// Says what a port is called, which routers tell its guests.
+    pub fn name_port(&mut self, id: PortId, name: String) {
+        self.ports.name(id, name);
+    }
+
     fn join(&mut self, id: PortId) {
         // A guest that attaches again already has its place in the switch.
         let _ = self.bridge.switch.add_port(id);
         self.refresh_cable();
     }
 
-    /// Closes the tap of a port, and forgets its addresses; afterwards its id can be used for
-    /// another one.
+    /// Ends a port: its guest is detached, its tap or router closed, its addresses are forgotten.
+    /// Afterwards its id can be used for another one.
     pub fn remove_port(&mut self, id: PortId) {
         self.detach(id);
         self.ports.place_pairs(id, 1, self.peers.worker_index());
@@ -193,55 +219,6 @@ impl Worker {
         self.bridge.switch.remove_port(id);
         self.refresh_cable();
         self.refresh_tap_offloads();
-    }
-
-    fn carry_out_nat(&mut self, command: NatCommand) {
-        match command {
-            NatCommand::Attach { port, nat, done } => {
-                let _ = done.send(self.attach_nat(port, nat));
-            }
-            NatCommand::Set { port, options } => self.set_nat(port, *options),
-            NatCommand::Listen { port, kept, added } => {
-                if let Some(End::Nat(nat)) = self.ports.get(port).map(|pair| &mut pair.end) {
-                    nat.listen(&kept, added);
-                }
-            }
-            NatCommand::Look { port, name, done } => {
-                if let Some(End::Nat(nat)) = self.ports.get(port).map(|pair| &pair.end) {
-                    let _ = done.send(nat.look(name.as_deref(), now()));
-                }
-            }
-            NatCommand::Notes { port, done } => {
-                if let Some(End::Nat(nat)) = self.ports.get(port).map(|pair| &mut pair.end) {
-                    let _ = done.send(nat.take_notes(now()));
-                }
-            }
-            NatCommand::Remember { port, notes } => {
-                if let Some(End::Nat(nat)) = self.ports.get(port).map(|pair| &mut pair.end) {
-                    nat.remember(&notes, now());
-                }
-            }
-            NatCommand::Name { port, name } => self.ports.name(port, name),
-        }
-    }
-
-    fn attach_nat(&mut self, id: PortId, nat: Option<Box<NatPort>>) -> io::Result<()> {
-        self.ports.place_pairs(id, 1, self.peers.worker_index());
-        if let Some(mut nat) = nat {
-            nat.begin_at(now());
-            self.poller.add(nat.as_fd(), PollToken::Readable(id).token())?;
-            self.ports.add_router(id, nat);
-            self.schedule.ready.add(id);
-        }
-        self.join(id);
-        Ok(())
-    }
-
-    fn set_nat(&mut self, id: PortId, options: NatOptions) {
-        if let Some(End::Nat(nat)) = self.ports.get(id).map(|pair| &mut pair.end) {
-            nat.set_options(options);
-            self.schedule.ready.add(id);
-        }
     }
 
     /// Lets a port's link go up or down; afterwards the port carries packets, or nothing goes
@@ -311,6 +288,28 @@ impl Worker {
     /// attached.
     pub fn count_waits(&mut self, port: PortId, is_on: bool) {
         self.ports.count_waits(port, is_on);
+    }
+
+    /// A switch like this one, over a copy of what the workers' switches have in common, to try
+    /// something on; nothing changes here.
+    pub fn copy_switch(&self, shared: Arc<Shared>) -> SwitchCopy {
+        self.bridge.copy_over(shared)
+    }
+
+    /// Copies packets to a file from now on: each worker has a ring in it. `id`: the number of the
+    /// capture.
+    pub fn start_capture(&mut self, id: u32, options: Arc<CaptureOptions>, file: Arc<CaptureFile>) {
+        self.observers.start(id, options, file, self.peers.index());
+    }
+
+    /// Ends the capture with that number.
+    pub fn end_capture(&mut self, id: u32) {
+        self.observers.end(id);
+    }
+
+    /// Mirrors these ports from now on, each to the other one of its pair, and no others.
+    pub fn set_mirrors(&mut self, mirrors: Vec<(PortId, PortId)>) {
+        self.observers.mirrors = mirrors;
     }
 
     /// Lets multicast go only to ports that asked for it, or to all.

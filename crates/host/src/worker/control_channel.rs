@@ -7,7 +7,7 @@ use ringway_net::Nanos;
 use ringway_switch::Switch;
 
 use crate::os::eventfd::EventFd;
-use crate::worker::command::WorkerEvent;
+use crate::worker::event::WorkerEvent;
 use crate::worker::job::Job;
 
 /// At most one move of an address, and one change, is told in this time, in nanoseconds.

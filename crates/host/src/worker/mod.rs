@@ -9,22 +9,21 @@
 //! How: [`Worker::run`] takes turns. What a worker keeps is in values that decide and know nothing
 //! of each other: what is to be done ([`Schedule`]), where packets can go ([`Ports`], [`Bridge`]),
 //! whether to poll ([`IdlePolling`]). The files with an `impl Worker` put them together: this one
-//! (turns), `visit.rs` (visits), `commands.rs` and `queue_commands.rs` (what is asked of it).
+//! (turns), `visit.rs` (visits), `commands.rs` and `queue_commands.rs` (what jobs call).
 
 pub(crate) mod announce;
 pub(crate) mod arrivals;
 pub(crate) mod bridge;
-pub(crate) mod command;
 pub(crate) mod commands;
 pub(crate) mod control_channel;
 pub(crate) mod effort;
+pub(crate) mod event;
 pub(crate) mod holds;
 pub(crate) mod idle_polling;
 pub(crate) mod job;
-pub(crate) mod look_command;
-pub(crate) mod nat_command;
 pub(crate) mod poll_token;
 pub(crate) mod queue_commands;
+pub(crate) mod queue_fds;
 pub(crate) mod schedule;
 pub(crate) mod snapshot;
 pub(crate) mod stalls;
@@ -51,9 +50,9 @@ use crate::peers::WorkerPeers;
 use crate::port::table::Ports;
 use crate::worker::arrivals::Arrivals;
 use crate::worker::bridge::Bridge;
-use crate::worker::command::WorkerEvent;
 use crate::worker::control_channel::ControlChannel;
 use crate::worker::effort::{EffortMeter, Spent, WorkerSnapshot};
+use crate::worker::event::WorkerEvent;
 use crate::worker::idle_polling::{IdlePolling, Pause};
 use crate::worker::job::Job;
 use crate::worker::poll_token::PollToken;

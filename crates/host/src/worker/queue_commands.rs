@@ -13,8 +13,18 @@ use crate::os::eventfd::{CallFd, KickFd};
 use crate::port::notify_fds::NotifyFds;
 use crate::port::queue_pair::End;
 use crate::worker::Worker;
-use crate::worker::command::{Discarded, NotifyFd, QueueFds, WorkerEvent};
+use crate::worker::event::WorkerEvent;
 use crate::worker::poll_token::PollToken;
+use crate::worker::queue_fds::{NotifyFd, QueueFds};
+
+/// How far a transmitq was emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Discarded {
+    /// Where it stands.
+    pub position: Position,
+    /// There is more in it already: the next kick may be one that was sent.
+    pub has_more: bool,
+}
 
 impl Worker {
     /// Binds running queues of a port to other memory, in which the rings of `moved` are elsewhere;

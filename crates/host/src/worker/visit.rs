@@ -18,7 +18,7 @@ use crate::port::queue_pair::{End, PayloadLifetime};
 use crate::port::room::RoomAt;
 use crate::port::waits::Left;
 use crate::worker::Worker;
-use crate::worker::command::WorkerEvent;
+use crate::worker::event::WorkerEvent;
 
 const NS_PER_MS: u64 = 1_000_000;
 

@@ -1,0 +1,20 @@
+//! What a capture copies.
+
+use ringway_switch::{Filter, PortId};
+
+use super::record::CaptureDirection;
+
+/// What is captured.
+#[derive(Debug, Clone)]
+pub struct CaptureOptions {
+    /// Of these ports; a record tells its port by the place in this list.
+    pub ports: Vec<PortId>,
+    /// Only packets that go in this direction.
+    pub direction: Option<CaptureDirection>,
+    /// Most bytes of a packet that are copied.
+    pub snap: u32,
+    /// One packet in so many, on average; 1: all.
+    pub sample: u32,
+    /// Only packets that pass this filter.
+    pub filter: Option<Filter>,
+}
