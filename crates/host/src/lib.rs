@@ -69,7 +69,7 @@ pub use worker::bridge::SwitchCopy;
 pub use worker::effort::{Effort, WorkerSnapshot};
 pub use worker::event::WorkerEvent;
 pub use worker::job::Job;
-pub use worker::queue_commands::Discarded;
 pub use worker::queue_fds::{NotifyFd, QueueFds};
+pub use worker::queue_operations::Discarded;
 pub use worker::snapshot::PortSnapshot;
 pub use worker::{Worker, WorkerChannels};

@@ -9,21 +9,21 @@
 //! How: [`Worker::run`] takes turns. What a worker keeps is in values that decide and know nothing
 //! of each other: what is to be done ([`Schedule`]), where packets can go ([`Ports`], [`Bridge`]),
 //! whether to poll ([`IdlePolling`]). The files with an `impl Worker` put them together: this one
-//! (turns), `visit.rs` (visits), `commands.rs` and `queue_commands.rs` (what jobs call).
+//! (turns), `visit.rs` (visits), `operations.rs` and `queue_operations.rs` (what jobs call).
 
 pub(crate) mod announce;
 pub(crate) mod arrivals;
 pub(crate) mod bridge;
-pub(crate) mod commands;
 pub(crate) mod control_channel;
 pub(crate) mod effort;
 pub(crate) mod event;
 pub(crate) mod holds;
 pub(crate) mod idle_polling;
 pub(crate) mod job;
+pub(crate) mod operations;
 pub(crate) mod poll_token;
-pub(crate) mod queue_commands;
 pub(crate) mod queue_fds;
+pub(crate) mod queue_operations;
 pub(crate) mod schedule;
 pub(crate) mod snapshot;
 pub(crate) mod stalls;
