@@ -190,6 +190,21 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
 }
 
 #[test]
+fn a_worker_does_its_jobs_in_order_until_it_is_stopped() {
+    let mut bench = Bench::new(0);
+    let (done, answers) = mpsc::channel();
+    let job = |number| {
+        let done = done.clone();
+        Job::new(move |_| done.send(number).unwrap())
+    };
+    for job in [job(1), job(2), Job::Stop, job(3)] {
+        bench.other_ends.0.send(job).unwrap();
+    }
+    assert!(!bench.worker.do_jobs());
+    assert_eq!(answers.try_iter().collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
 fn jobs_leave_time_for_packets() {
     let mut bench = Bench::new(2);
     let (jobs, _) = &bench.other_ends;
