@@ -47,7 +47,12 @@ pub(crate) fn transmitq(data: &[u8]) {
             return;
         };
         let Ok(queue) = SplitDevice::start(&setup(&negotiated), &memory.regions()) else { return };
-        let mut source = FromGuest::new(queue, memory.regions(), negotiated, Counters::default());
+        let mut source = FromGuest::new(
+            (queue, memory.regions()),
+            negotiated,
+            Counters::default(),
+            Elements::readable_only(),
+        );
         for _ in 0..2 * SIZE {
             match source.peek() {
                 Some(packet) => {

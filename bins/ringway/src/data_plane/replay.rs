@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
-use ringway_host::{Carrier, Command, Journal, QueueFds, Tap};
+use ringway_host::{Carrier, Journal, QueueFds, Tap, Worker};
 use ringway_supervisor::wire::{KnownStation, ToSupervisor};
 use ringway_switch::PortId;
 use ringway_vhost_user::position_from_base;
@@ -245,13 +245,14 @@ impl DataPlane {
             }
         };
         fds.calls_at_start = true;
-        let started = self.worker.begin_start(id, queue, (setup, fds));
+        let owner = self.worker.owner(queue.pair);
+        let started = owner.begin(move |worker| worker.start_queue(id, queue, &setup, fds));
         Ok(Begun { id, queue, started })
     }
 
     fn has_begun(&mut self, begun: Begun) -> anyhow::Result<()> {
         let Begun { id, queue, started } = begun;
-        let started = started.wait().context("a data path thread does not answer")?;
+        let started = started.wait().context(NO_ANSWER)?;
         started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
         self.note_start(id, queue);
         Ok(())

@@ -66,7 +66,7 @@ impl Capture {
 pub(crate) struct Observers {
     captures: Vec<Capture>,
     /// The ports that are mirrored, and where copies go.
-    mirrors: Vec<(PortId, PortId)>,
+    pub(crate) mirrors: Vec<(PortId, PortId)>,
     /// Of the packet in hand.
     outcome: Outcome,
 }

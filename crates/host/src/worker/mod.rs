@@ -92,10 +92,10 @@ pub(crate) struct Buffers {
 
 /// How the control thread and a worker reach each other, and what workers have in common.
 pub struct WorkerChannels {
-    /// Requests to the worker.
-    pub commands: Receiver<Command>,
-    /// Rung after a request was sent.
-    pub command_bell: Arc<EventFd>,
+    /// The jobs of the worker.
+    pub jobs: Receiver<Job>,
+    /// Rung after a job was sent.
+    pub job_bell: Arc<EventFd>,
     /// The events that the worker notices.
     pub events: Sender<WorkerEvent>,
     /// Rung by the worker after an event was sent.

@@ -107,9 +107,8 @@ impl Guest {
         let id = PortId(u16::try_from(port).unwrap());
         for worker in workers.iter_mut() {
             // Notifications that are put off would be a matter of real time.
-            worker.carry_out(Command::SetNotify { port: id, policy: Policy::Every });
-            let (mac, memory, pairs) = (mac(port), memory.clone(), pair.of);
-            worker.carry_out(Command::AttachGuest { port: id, negotiated, mac, memory, pairs });
+            worker.set_notify(id, Policy::Every);
+            worker.attach_guest(id, negotiated, (mac(port), pair.of), &memory);
         }
         let queues = RINGS_AT.map(|at| {
             let layout = Layout::of(SplitDriver::FORMAT, QUEUE_SIZE, negotiated.options);

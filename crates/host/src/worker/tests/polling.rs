@@ -21,7 +21,7 @@ fn a_worker_that_polls_spares_the_guest_its_kicks_and_arms_before_it_sleeps() {
         bench.settle();
         assert_eq!(bench.guests[1].received.len(), 1 + round, "and finds");
     }
-    bench.worker.carry_out(Command::SetPoll { options: poll(PollMode::Never) });
+    bench.worker.set_poll(poll(PollMode::Never));
     // A packet that comes before the worker has armed is found by the second look.
     bench.guests[0].send(&frame(mac(1), mac(0), 3), 1);
     assert!(!kicks(&mut bench.guests[0]));
