@@ -228,6 +228,7 @@ fn unix_sockets_lead_into_guests() {
     // It stays with the next data plane, and with the next supervisor.
     kill_process(ringway.data_plane(), Signal::KILL).expect("it runs");
     assert_served(&one);
+    ringway.assert_logged("a new data plane serves");
     ringway.told(&["upgrade"]);
     assert_served(&one);
     ringway.told(&["port", "set", "net", "socket_mode=0600"]);

@@ -57,19 +57,13 @@ impl DataPlane {
         }
     }
 
-    pub(super) fn note_what_is_due(&mut self) {
-        if self.notes.next().is_some_and(|at| at <= Instant::now()) {
-            self.note_learned();
-        }
-    }
-
     /// Nothing is noted any more: another process goes on.
     pub(super) fn leave_notes(&mut self) {
         self.note_learned();
         self.notes = Notes::default();
     }
 
-    fn note_learned(&mut self) {
+    pub(super) fn note_learned(&mut self) {
         let Some(journal) = &self.notes.journal else { return };
         let shared = self.worker.shared();
         shared.take_change();

@@ -30,6 +30,7 @@ mod seen_ips;
 mod stations;
 mod stats;
 pub mod threads;
+mod timers;
 mod trace;
 mod trace_reasons;
 mod uplinks;
@@ -272,29 +273,10 @@ impl DataPlane {
 
     /// One wait and everything it brought; `false`: the supervisor has ended.
     fn turn(&mut self, events: &mut Events) -> anyhow::Result<bool> {
-        let is_serving = !self.is_frozen && self.replay.is_none();
-        if is_serving {
-            self.open_links();
-            self.announce_due();
-            self.look_at_kicks();
-            self.look_around();
-            self.note_what_is_due();
-            self.tell_due_ips();
-            self.tell_due_stations();
-        }
+        self.run_due();
         self.end_closing();
-        let deadlines = [
-            self.next_belief(),
-            self.next_announcing(),
-            self.next_look_at_kicks(),
-            self.next_look_around(),
-            self.notes.next(),
-            self.told_ips.next(),
-            self.station_news.next(),
-        ];
-        let soonest = deadlines.into_iter().flatten().min().filter(|_| is_serving);
         let timeout: Option<Duration> =
-            soonest.map(|at| at.saturating_duration_since(Instant::now()));
+            self.next_due().map(|at| at.saturating_duration_since(Instant::now()));
         self.worker.ring();
         self.poller.wait(events, timeout)?;
         for event in events.iter() {

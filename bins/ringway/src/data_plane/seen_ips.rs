@@ -51,9 +51,6 @@ impl Told {
 
 impl DataPlane {
     pub(super) fn tell_due_ips(&mut self) {
-        if self.told_ips.due.is_none_or(|due| due > Instant::now()) {
-            return;
-        }
         let asks = self.asks_for_ips();
         let now = self.seen_ips();
         self.told_ips.due = asks.then(|| Instant::now() + AGAIN_AFTER);
