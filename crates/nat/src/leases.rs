@@ -46,7 +46,7 @@ pub(crate) struct Leased<'a> {
     pub until: Nanos,
 }
 
-/// Whose an address is.
+/// The holder of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holder<'a> {
     None,
@@ -107,7 +107,7 @@ impl Leases {
         self.leases.iter().find(|lease| lease.is_of(port, mac)).map(|lease| lease.address)
     }
 
-    /// Whose that address is, as seen from this port.
+    /// The holder of that address, as seen from this port.
     pub(crate) fn holder(&self, port: &str, address: Ipv4Addr) -> Holder<'_> {
         match self.leases.iter().find(|lease| lease.address == address) {
             None => Holder::None,

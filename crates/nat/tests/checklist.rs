@@ -209,7 +209,7 @@ fn trial(address: Ipv6Addr) -> Vec<u8> {
     frame
 }
 
-/// Whom the router knows by that address.
+/// The ports of stations that the router knows by that address.
 fn holder(lab: &Lab, address: Ipv6Addr) -> Vec<String> {
     let stations = lab.nat.stations(lab.now).into_iter();
     let theirs = stations.filter(|station| station.addresses.contains(&address.into()));

@@ -58,7 +58,7 @@ pub struct Switch {
     /// Ports for which IP addresses are noted.
     pub(crate) noting: PortSet,
     pub(crate) notes_ips: bool,
-    /// Whose links are down: no station is there, a configured one neither.
+    /// Ports whose links are down: no station is there, a configured one neither.
     pub(crate) links_down: PortSet,
     pub(crate) rules: Box<[Rules]>,
 }

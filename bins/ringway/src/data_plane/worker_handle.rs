@@ -38,7 +38,7 @@ impl Handle {
         self.give(Job::new(work));
     }
 
-    /// What comes of it; `None`: the worker has ended.
+    /// The result of the job; `None`: the worker has ended.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Worker) -> T + Send + 'static,

@@ -1,10 +1,10 @@
-//! What a capture copies.
+//! Options of a capture.
 
 use ringway_switch::{Filter, PortId};
 
 use super::record::CaptureDirection;
 
-/// What is captured.
+/// The packets that are captured.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
     /// Of these ports; a record tells its port by the place in this list.

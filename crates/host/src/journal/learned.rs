@@ -32,7 +32,7 @@ const SEEN_BITS: u32 = 48;
 pub struct NotedAddress {
     /// Its address.
     pub address: MacAddress,
-    /// In which VLAN; 0: in none.
+    /// Its VLAN; 0: none.
     pub vlan: u16,
     /// The port that it is behind.
     pub port: PortId,

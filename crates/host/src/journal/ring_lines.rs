@@ -33,7 +33,7 @@ use crate::journal::Journal;
 
 /// Where the fields of a line are, in bytes.
 const WORD_AT: usize = 0;
-/// Whose it is; 0: it is free.
+/// The queue that has the line; 0: it is free.
 pub(super) const QUEUE_AT: usize = 8;
 const SETUP_AT: usize = 16;
 const LINK_AT: usize = 24;

@@ -126,7 +126,7 @@ impl JournalWatch {
         Some(Beat { number, is_awake: number & 1 == 1 })
     }
 
-    /// Whom a worker serves, or served when it died.
+    /// The port that a worker serves, or served when it died.
     pub fn busy(&self, worker: u16) -> Option<Busy> {
         Busy::from_word(self.part(worker, BUSY_AT, 8)?.load_u64(0))
     }

@@ -133,7 +133,7 @@ pub(crate) struct WorkerLine {
     line: SharedSlice,
     beat: u64,
     number: u16,
-    /// Whose counts are in which line, by slot.
+    /// The line that each slot's counts are in, and their owner.
     counts: Vec<Option<(CountsOf, CountsLine)>>,
     /// Given back before the journal is unmapped.
     _lock: Option<OwnerLock>,

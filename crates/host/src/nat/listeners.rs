@@ -41,7 +41,7 @@ pub(crate) type Taken = (OwnedFd, SocketAddr, Forward);
 struct Waiting {
     /// There may be some.
     is_readable: bool,
-    /// Whose the next one is.
+    /// The flow that gets the next one.
     flow: Option<FlowId>,
 }
 

@@ -67,11 +67,11 @@ pub struct NatPort {
     events: Events,
     /// The ports that guests are behind.
     guests: Vec<Guest>,
-    /// Whose packets are put here now.
+    /// The guest whose packets are put here now.
     sender: Option<Guest>,
     now: Nanos,
     news: News,
-    /// Whose turn it is.
+    /// The guest whose turn it is, by its place.
     turn: usize,
     /// Packets were put here since the last visit.
     has_news: bool,
@@ -222,7 +222,7 @@ impl NatPort {
         }
     }
 
-    /// Whose packets are put here next, and when.
+    /// Notes the guest whose packets are put here next, and the time.
     pub(crate) fn note_sender(&mut self, port: PortId, now: Nanos) {
         (self.sender, self.now) = (Some(Guest(port.0)), now);
     }

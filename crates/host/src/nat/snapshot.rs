@@ -60,7 +60,7 @@ impl NatPort {
         }
     }
 
-    /// What there is to see of it: all, or only what is behind the port of that name.
+    /// Its stations and flows: all, or only those behind the port of that name.
     pub fn look(&self, name: Option<&str>, now: Nanos) -> NatLook {
         let is_asked = |guest: &&Guest| name.is_none() || self.nat.name_of(**guest) == name;
         let guests = || self.guests.iter().filter(is_asked);

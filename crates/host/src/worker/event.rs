@@ -1,10 +1,10 @@
-//! What the worker tells the control thread.
+//! Events that the worker tells the control thread.
 
 use ringway_device::QueueId;
 use ringway_switch::{AddressNews, PortId};
 use ringway_virtq::Why;
 
-/// What the worker noticed.
+/// An event that the worker has noticed.
 #[derive(Debug)]
 pub enum WorkerEvent {
     /// A guest broke one of its queues; the queue is stopped.
@@ -13,7 +13,7 @@ pub enum WorkerEvent {
         port: PortId,
         /// The queue.
         queue: QueueId,
-        /// What it did.
+        /// The rule that it broke.
         why: Why,
     },
     /// The interface of a tap is gone; packets for it are dropped and counted.
@@ -45,7 +45,7 @@ pub enum WorkerEvent {
         port: PortId,
         /// The queue.
         queue: QueueId,
-        /// What is wrong.
+        /// The reason.
         why: Why,
     },
     /// The switch has learned addresses, or has forgotten some; told now and then.

@@ -1,4 +1,4 @@
-//! What the control thread has a worker do.
+//! Jobs that the control thread gives a worker.
 //!
 //! Jobs are done one at a time between two visits, so nothing on the data path needs a lock.
 

@@ -1,4 +1,4 @@
-//! What jobs have the worker do: ports, the switch, the journal, captures.
+//! Operations that jobs call: ports, the switch, the journal, captures.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -61,7 +61,7 @@ impl Worker {
         self.idle.policy.set_options(options);
     }
 
-    /// What the guest of a port has set; `None`: there is no guest.
+    /// The state that the guest of a port has set; `None`: there is no guest.
     pub fn take_control_state(&mut self, port: PortId) -> Option<ControlState> {
         self.ports.take_control_state(port)
     }
@@ -231,7 +231,7 @@ impl Worker {
                 // The host sees it too, if its kernel can show it.
                 let _ = tap.set_link(is_up);
             }
-            // What waits for this slot finds out that it may go on.
+            // Packets that wait for this slot find out that they may go on.
             self.schedule.release_slot(slot, &mut self.ports, &mut self.peers);
             self.schedule.ready.add(slot);
         }
@@ -270,7 +270,7 @@ impl Worker {
     pub fn set_policy(&mut self, id: PortId, policy: PortPolicy) -> Result<(), PolicyError> {
         let result = self.bridge.switch.set_port(id, policy);
         self.refresh_cable();
-        // What waits for the old policy tries the new one.
+        // Packets that wait for the old policy try the new one.
         for slot in self.ports.slots_of(id) {
             self.schedule.release(RoomAt::Slot(slot), &mut self.ports);
             self.schedule.forget_hold(slot, &mut self.ports);
@@ -354,7 +354,7 @@ impl Worker {
         }
         for pair in &mut self.ports.slots {
             match &mut pair.end {
-                // What is not granted is only slower, never wrong.
+                // An offload that is not granted is only slower, never wrong.
                 End::Tap(tap) if self.peers.index() == 0 => drop(tap.set_offloads(wanted)),
                 // The first worker knows all guests, so it decides for all queues of a tap.
                 End::Tap(tap) => tap.expect_any_offload(),

@@ -32,7 +32,7 @@ pub struct Lab {
     pub random: Random,
     pub accepts: Accepts,
     pub verdicts: Vec<Verdict>,
-    /// Whose frames [`Lab::send`] sends.
+    /// The guest whose frames [`Lab::send`] sends.
     pub sender: Guest,
     /// Frames to the guest, before anything happened to them.
     pub seen: Vec<Vec<u8>>,

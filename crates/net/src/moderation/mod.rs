@@ -23,7 +23,7 @@ pub use crate::policy::{Policy, PolicyError};
 use adaptive::Adaptive;
 use fixed::Fixed;
 
-/// Whose decisions a moderator makes.
+/// The side whose decisions a moderator makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Publishes packets and notifies.

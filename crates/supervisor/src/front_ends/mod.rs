@@ -45,7 +45,7 @@ pub enum Way {
     Closed,
 }
 
-/// What is known of the front-ends that came.
+/// Front-ends that came to a port before, and their offences.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// The number of the one before.
@@ -122,7 +122,7 @@ impl Admission {
         Self { is_listening: false, is_held: true, next_try, history, ..Self::new(way, now) }
     }
 
-    /// What is known of the front-ends that came.
+    /// The front-ends that came before, for statistics and the record.
     #[must_use]
     pub fn history(&self) -> &History {
         &self.history

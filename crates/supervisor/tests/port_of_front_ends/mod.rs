@@ -8,7 +8,7 @@ use ringway_supervisor::front_ends::{
 };
 use ringway_supervisor::wire::Offence;
 
-/// What the program has, and what it was told.
+/// The program: its connections, and the effects that it was told.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub admission: Admission,

@@ -88,7 +88,7 @@ pub struct Backend {
     pub stands_at: Position,
     /// Whether the next effects succeed.
     pub succeeds: bool,
-    /// Whose kicks it was told to watch last; not among the effects of a step.
+    /// The rings whose kicks it was told to watch last; not among the effects of a step.
     pub watched: String,
 }
 

@@ -114,7 +114,7 @@ pub(super) struct Whole {
     pub(super) ended: Option<FdAt>,
     /// Names of what a service manager keeps.
     pub(super) stored: Vec<String>,
-    /// Whom to answer that the supervisor was replaced.
+    /// The client that is to be answered that the supervisor was replaced.
     pub(super) asked: Option<AskedRecord>,
     /// Streams with a byte for each signal that was caught: to stop, and to read the file again.
     #[serde(default)]
