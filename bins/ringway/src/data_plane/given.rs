@@ -8,12 +8,12 @@ use ringway_supervisor::wire::BadMessage;
 
 /// Those that no message has named yet.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct StartFds {
     fds: BTreeMap<u32, OwnedFd>,
     is_told: bool,
 }
 
-impl Given {
+impl StartFds {
     /// The supervisor says that there are these. A number that is none is missed when it is named.
     pub(super) fn add(&mut self, numbers: &[u32]) {
         let inherited = |number: &u32| {

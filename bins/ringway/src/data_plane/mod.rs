@@ -58,7 +58,7 @@ use tracing::{info, warn};
 use crate::channel::{Channel, MEASURED};
 use crate::spec_text::{self, PlaneSettings};
 use captures::Captures;
-use given::Given;
+use given::StartFds;
 use learned::Notes;
 use ports::Port;
 use replay::Replay;
@@ -90,7 +90,7 @@ pub struct DataPlane {
     channel: Channel,
     /// Rung when a front-end has taken away memory that a worker then touched.
     torn: &'static EventFd,
-    given: Given,
+    given: StartFds,
     /// Until `Go`.
     replay: Option<Replay>,
     /// Another process goes on where this one has stopped.
@@ -104,14 +104,14 @@ pub struct DataPlane {
     /// come twice.
     replayed: u64,
     notes: Notes,
-    told_ips: seen_ips::Told,
+    told_ips: seen_ips::LastIps,
     station_news: stations::StationNews,
 }
 
 /// A data plane that has heard from its supervisor, and has given up what it does not need.
 pub struct Prepared {
     channel: Channel,
-    given: Given,
+    given: StartFds,
     settings: PlaneSettings,
     sandbox: anyhow::Result<Option<Sandbox>>,
 }
@@ -131,7 +131,7 @@ pub fn prepare() -> anyhow::Result<Prepared> {
     let wire = Versions { first: WIRE_VERSION_MIN, last: WIRE_VERSION };
     let hello = ToSupervisor::Hello { wire, journal: JOURNAL_VERSIONS };
     channel.send(&hello.encode()).context("there is no supervisor at standard input")?;
-    let mut given = Given::default();
+    let mut given = StartFds::default();
     let settings = loop {
         let first = channel.receive_with_fds(true).context("the supervisor says nothing")?;
         match ToData::decode_with(&first.bytes, first.fds.len())? {
@@ -209,7 +209,7 @@ fn ignore_signals() -> anyhow::Result<()> {
 
 impl DataPlane {
     fn start(
-        (channel, given): (Channel, Given),
+        (channel, given): (Channel, StartFds),
         settings: &PlaneSettings,
         sandbox: Option<Sandbox>,
     ) -> Result<Self, (Channel, anyhow::Error)> {
@@ -235,7 +235,7 @@ impl DataPlane {
                     started: Instant::now(),
                     replayed: 0,
                     notes: Notes::default(),
-                    told_ips: seen_ips::Told::default(),
+                    told_ips: seen_ips::LastIps::default(),
                 })
             }
             Err(why) => Err((channel, why)),

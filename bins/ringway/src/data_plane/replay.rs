@@ -51,7 +51,7 @@ pub(super) struct Start {
 }
 
 /// A queue that a worker starts.
-struct Begun {
+struct PendingStart {
     id: PortId,
     queue: QueueId,
     started: Promise<Result<(), Broken>>,
@@ -234,7 +234,7 @@ impl DataPlane {
         &mut self,
         start: Start,
         place: anyhow::Result<Place>,
-    ) -> anyhow::Result<Begun> {
+    ) -> anyhow::Result<PendingStart> {
         let Start { port: id, index, mut setup, mut fds, .. } = start;
         let queue = self.queue_of(id, index)?;
         setup.position = match place? {
@@ -247,11 +247,11 @@ impl DataPlane {
         fds.calls_at_start = true;
         let owner = self.worker.owner(queue.pair);
         let started = owner.begin(move |worker| worker.start_queue(id, queue, &setup, fds));
-        Ok(Begun { id, queue, started })
+        Ok(PendingStart { id, queue, started })
     }
 
-    fn has_begun(&mut self, begun: Begun) -> anyhow::Result<()> {
-        let Begun { id, queue, started } = begun;
+    fn has_begun(&mut self, begun: PendingStart) -> anyhow::Result<()> {
+        let PendingStart { id, queue, started } = begun;
         let started = started.wait().context(NO_ANSWER)?;
         started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
         self.note_start(id, queue);

@@ -22,12 +22,12 @@ pub(super) type OfPorts = BTreeMap<PortId, Vec<SeenIp>>;
 
 /// IP addresses that were told, and when the next are.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct LastIps {
     all: OfPorts,
     due: Option<Instant>,
 }
 
-impl Told {
+impl LastIps {
     pub(super) fn next(&self) -> Option<Instant> {
         self.due
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn what_has_changed_is_told_of_each_port() {
-        let (mut told, [a, b]) = (Told::default(), [1, 2].map(PortId));
+        let (mut told, [a, b]) = (LastIps::default(), [1, 2].map(PortId));
         let seen = |last| vec![SeenIp { vlan: 0, address: [2; 6], ip: [10, 0, 0, last].into() }];
         let all = |ports: &[(PortId, u8)]| -> OfPorts {
             ports.iter().map(|(port, last)| (*port, seen(*last))).collect()

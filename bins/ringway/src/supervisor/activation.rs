@@ -23,7 +23,7 @@ pub struct Sockets {
 
 /// A Unix stream socket.
 #[derive(Debug)]
-pub(super) enum Passed {
+pub(super) enum InheritedSocket {
     Listening(OwnedFd),
     /// To the only front-end that the port will ever have.
     Connected(OwnedFd),
@@ -45,16 +45,21 @@ impl Sockets {
     ///
     /// # Errors
     /// It is no socket that listens there.
-    pub(super) fn port(&mut self, name: &str, path: &Path) -> anyhow::Result<Option<Passed>> {
+    pub(super) fn port(
+        &mut self,
+        name: &str,
+        path: &Path,
+    ) -> anyhow::Result<Option<InheritedSocket>> {
         if let Some((_, socket)) = self.given.take_if(|(given, _)| given == name) {
             let listens = sockopt::socket_acceptconn(&socket).unwrap_or(false);
-            let kind = if listens { Passed::Listening } else { Passed::Connected };
+            let kind =
+                if listens { InheritedSocket::Listening } else { InheritedSocket::Connected };
             return Ok(Some(kind(socket)));
         }
         if name == CONTROL {
             return Ok(None);
         }
-        Ok(self.take(name, path)?.map(Passed::Listening))
+        Ok(self.take(name, path)?.map(InheritedSocket::Listening))
     }
 
     /// The control socket, which has to be at that path.

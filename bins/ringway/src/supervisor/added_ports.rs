@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use super::Supervisor;
 use super::descriptors::explained;
-use super::order::Asked;
+use super::order::Requester;
 use super::ports::{Port, TOO_MANY};
 use super::source::Source;
 use super::state_file;
@@ -151,7 +151,7 @@ impl Supervisor {
         }
         self.ports.insert(id, port);
         if opened.is_ok() {
-            self.order_open(id, Asked::default());
+            self.order_open(id, Requester::default());
         }
         Ok(())
     }

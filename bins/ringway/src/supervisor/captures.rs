@@ -8,11 +8,11 @@ use anyhow::Context;
 use ringway_host::CaptureFile;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::plane::Sent;
+use super::plane::OutgoingFd;
 
 /// File descriptors for the data plane, and those for the client.
 pub(super) struct CaptureFds {
-    pub(super) sent: Vec<Sent>,
+    pub(super) sent: Vec<OutgoingFd>,
     pub(super) handed: Vec<OwnedFd>,
 }
 
@@ -28,7 +28,7 @@ impl CaptureFds {
                 .context("a pair of sockets")?;
         let copy = file.try_clone().context("a file descriptor")?;
         Ok(Self {
-            sent: [copy, ours].map(|fd| Sent::Own(Arc::new(fd))).into(),
+            sent: [copy, ours].map(|fd| OutgoingFd::Own(Arc::new(fd))).into(),
             handed: vec![file, theirs],
         })
     }

@@ -25,7 +25,7 @@ use tracing::warn;
 use super::accept_backoff::{AcceptBackoff, RETRY_AFTER};
 use super::control_client::{Client, ClientId, is_trusted};
 use super::descriptors::with_advice;
-use super::record::{ClientRecord, Fds, FoundFds, ListenerRecord};
+use super::record::{ClientRecord, Fds, ListenerRecord, RecordFds};
 use super::{Supervisor, Wake, peer};
 use crate::chatter::Chatter;
 use crate::config::Settings;
@@ -91,7 +91,7 @@ impl ControlSocket {
             file: Made::BY_OTHERS.file,
             made_for: Made::BY_OTHERS.made_for,
         };
-        Self::resume(&record, settings, &mut FoundFds::new([Some(socket)]))
+        Self::resume(&record, settings, &mut RecordFds::new([Some(socket)]))
     }
 
     /// One that another supervisor had, without its clients.
@@ -101,7 +101,7 @@ impl ControlSocket {
     pub(super) fn resume(
         record: &ListenerRecord,
         settings: &Settings,
-        fds: &mut FoundFds,
+        fds: &mut RecordFds,
     ) -> anyhow::Result<Self> {
         let mut made = record.made();
         if made.made_for == (0, 0) && made.file != Made::BY_OTHERS.file {

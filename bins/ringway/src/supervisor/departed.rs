@@ -28,7 +28,7 @@ const ATTEMPTS_MAX: u32 = 5;
 
 /// Stations that are still to be taken out of bridges.
 #[derive(Debug)]
-pub(super) struct Departed {
+pub(super) struct LeftStations {
     stations: Vec<Station>,
     due: Option<Instant>,
     /// When the next one in a row may be, as if there had been no burst.
@@ -37,7 +37,7 @@ pub(super) struct Departed {
     chatter: Chatter,
 }
 
-impl Departed {
+impl LeftStations {
     pub(super) fn new() -> Self {
         let (stations, chatter) = (Vec::new(), Chatter::new());
         Self { stations, due: None, rate: Instant::now(), failures: 0, chatter }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn some_go_at_once_and_then_so_many_a_second() {
         let start = Instant::now();
-        let mut departed = Departed { rate: start, ..Departed::new() };
+        let mut departed = LeftStations { rate: start, ..LeftStations::new() };
         let station = Station { vlan: 0, address: [2; 6] };
         let mut count = 0;
         for ms in 0..2000 {
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_fails_is_tried_again_for_a_while() {
         let (now, why) = (Instant::now(), anyhow::anyhow!("no"));
-        let mut departed = Departed { rate: now, ..Departed::new() };
+        let mut departed = LeftStations { rate: now, ..LeftStations::new() };
         let stations = vec![Station { vlan: 0, address: [2; 6] }];
         departed.add(stations.clone(), now);
         let mut attempts = 0;

@@ -23,7 +23,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::record::{Found, FoundFds, LINK, Record, TEXT_LEN_MAX, WHOLE};
+use super::record::{LINK, Record, RecordFds, StoredRecord, TEXT_LEN_MAX, WHOLE};
 use super::write_down::since_boot;
 use crate::channel::Channel;
 
@@ -187,20 +187,20 @@ fn key_of(name: &str) -> Option<(&str, u128)> {
 
 /// File descriptors that this process was started with: see [`found`], and sockets with their
 /// names.
-pub(super) struct Passed {
-    pub(super) kept: anyhow::Result<(Vec<Found>, Vec<String>)>,
+pub(super) struct InheritedFds {
+    pub(super) kept: anyhow::Result<(Vec<StoredRecord>, Vec<String>)>,
     pub(super) sockets: Vec<(String, OwnedFd)>,
 }
 
 /// To be called once.
-pub(super) fn passed() -> Passed {
+pub(super) fn passed() -> InheritedFds {
     let is_kept = |(name, _): &(String, OwnedFd)| key_of(name).is_some();
     let (kept, sockets) = inherited().into_iter().partition(is_kept);
-    Passed { kept: found(kept), sockets }
+    InheritedFds { kept: found(kept), sockets }
 }
 
 /// The records that a manager has kept, the newest of each key, and the names of all. Empty: none.
-fn found(kept: Vec<(String, OwnedFd)>) -> anyhow::Result<(Vec<Found>, Vec<String>)> {
+fn found(kept: Vec<(String, OwnedFd)>) -> anyhow::Result<(Vec<StoredRecord>, Vec<String>)> {
     let (mut newest, mut all) = (BTreeMap::<String, (u128, OwnedFd)>::new(), Vec::new());
     for (name, fd) in kept {
         let Some((key, time)) = key_of(&name) else { continue };
@@ -215,7 +215,7 @@ fn found(kept: Vec<(String, OwnedFd)>) -> anyhow::Result<(Vec<Found>, Vec<String
     Ok((found.collect::<anyhow::Result<_>>()?, all))
 }
 
-fn unpack(stored: OwnedFd) -> anyhow::Result<Found> {
+fn unpack(stored: OwnedFd) -> anyhow::Result<StoredRecord> {
     let stored = Channel::over(stored);
     let mut fds = Vec::new();
     while let Ok(packet) = stored.receive_with_fds(false) {
@@ -225,5 +225,5 @@ fn unpack(stored: OwnedFd) -> anyhow::Result<Found> {
     let (mut file, mut text) = (File::from(fds.remove(0)), String::new());
     std::io::Seek::rewind(&mut file)?;
     file.take(TEXT_LEN_MAX).read_to_string(&mut text)?;
-    Ok(Found { text, fds: FoundFds::new(fds.into_iter().map(Some)) })
+    Ok(StoredRecord { text, fds: RecordFds::new(fds.into_iter().map(Some)) })
 }

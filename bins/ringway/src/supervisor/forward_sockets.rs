@@ -10,8 +10,8 @@ use ringway_switch::PortId;
 use ringway_vhost_user::Listener;
 
 use super::Supervisor;
-use super::plane::Sent;
-use super::record::{Fds, FoundFds, ListenerRecord};
+use super::plane::OutgoingFd;
+use super::record::{Fds, ListenerRecord, RecordFds};
 use super::vm_port::{listen, permit};
 use crate::config::PortSpec;
 use crate::places;
@@ -105,8 +105,8 @@ impl ForwardSockets {
     }
 
     /// The sockets that the data plane gets.
-    pub(super) fn sent(&self) -> impl Iterator<Item = Sent> {
-        self.0.iter().map(|made| Sent::Own(Arc::clone(&made.sent)))
+    pub(super) fn sent(&self) -> impl Iterator<Item = OutgoingFd> {
+        self.0.iter().map(|made| OutgoingFd::Own(Arc::clone(&made.sent)))
     }
 
     /// Their records for the next supervisor.
@@ -118,7 +118,7 @@ impl ForwardSockets {
     ///
     /// # Errors
     /// Not all of them came along.
-    pub(super) fn resume(records: &[ListenerRecord], fds: &mut FoundFds) -> anyhow::Result<Self> {
+    pub(super) fn resume(records: &[ListenerRecord], fds: &mut RecordFds) -> anyhow::Result<Self> {
         let resume = |record: &ListenerRecord| {
             Made::of(Listener::resume(fds.take(record.fd)?, &record.path, record.made())?)
         };

@@ -18,7 +18,7 @@ use ringway_vhost_user::{Connection, SocketError};
 use super::descriptors::too_many_on_their_way;
 use super::order::Order;
 use super::peer::Peer;
-use super::plane::{Plane, Sent};
+use super::plane::{OutgoingFd, Plane};
 use super::{Supervisor, Wake};
 
 /// Pieces of messages read before other ports get their turn.
@@ -141,7 +141,7 @@ impl Supervisor {
         let bytes = Bytes::new(frame.bytes.clone()).unwrap_or_default();
         // Too many, or not all: none is used.
         let fds = frame.fds.iter().filter(|_| flaw.is_none()).cloned();
-        let fds = fds.map(Sent::FrontEnd).collect();
+        let fds = fds.map(OutgoingFd::FrontEnd).collect();
         let message = ToData::Frame { link: link.number, number, flaw, bytes };
         if let Some(plane) = self.planes.serving() {
             plane.tell(&message, fds);

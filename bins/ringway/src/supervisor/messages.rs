@@ -8,7 +8,7 @@ use ringway_switch::PortId;
 
 use super::Supervisor;
 use super::journal::Watched;
-use super::order::Finished;
+use super::order::OrderOutcome;
 use super::plane::MESSAGES_PER_TURN;
 use super::telling::NEWER;
 
@@ -49,7 +49,7 @@ impl Supervisor {
             ToSupervisor::Running {} => self.happens(Event::Running { plane: number }),
             ToSupervisor::Finished { order, is_told, is_closing, refusal } => {
                 let refusal = refusal.map(|why| why.as_str().to_owned());
-                self.is_finished(number, order, Finished { is_told, is_closing, refusal })?;
+                self.is_finished(number, order, OrderOutcome { is_told, is_closing, refusal })?;
             }
             ToSupervisor::Done { link, number, is_closing, reply, keep, drops } if is_serving => {
                 let done = (number, drops.into_inner(), keep);
@@ -100,7 +100,7 @@ impl Supervisor {
         Ok(())
     }
 
-    fn is_finished(&mut self, number: u32, order: u32, done: Finished) -> anyhow::Result<()> {
+    fn is_finished(&mut self, number: u32, order: u32, done: OrderOutcome) -> anyhow::Result<()> {
         let plane = self.planes.get(number);
         let order = plane.and_then(|plane| {
             plane.is_answered(Owed::Order(order));

@@ -81,11 +81,11 @@ use crate::spec_text;
 use activation::Sockets;
 use added_ports::AddedPorts;
 use control_socket::ControlSocket;
-use departed::Departed;
+use departed::LeftStations;
 use fd_store::FdStore;
 use journal::Watched;
 use neighbours::Neighbours;
-use order::Asked;
+use order::Requester;
 use peer::UserNames;
 use planes::Planes;
 use ports::Port;
@@ -166,7 +166,7 @@ pub struct Supervisor {
     /// When its routes were looked at last.
     routes_at: Option<Instant>,
     station_file: stations::StationFile,
-    departed: Departed,
+    departed: LeftStations,
     neighbours: Neighbours,
     added: AddedPorts,
     failed_reloads: u64,
@@ -199,7 +199,7 @@ impl Supervisor {
         supervisor.over = over;
         supervisor.sockets = sockets;
         supervisor.happens(Event::Begin);
-        let asked = Asked::default();
+        let asked = Requester::default();
         config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec, &asked));
         supervisor.open_added();
         for name in supervisor.sockets.names() {
@@ -275,7 +275,7 @@ impl Supervisor {
             looked_around: Instant::now(),
             routes_at: None,
             station_file: stations::StationFile::default(),
-            departed: Departed::new(),
+            departed: LeftStations::new(),
             neighbours: Neighbours::new(),
             added: AddedPorts::of_environment(),
             failed_reloads: 0,

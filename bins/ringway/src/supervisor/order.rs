@@ -10,7 +10,7 @@ use crate::config::PortSpec;
 
 /// Who asked for a change, and what is to be answered beside whether it was done.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asked {
+pub(super) struct Requester {
     /// `None`: the file, or the command line.
     pub(super) client: Option<ClientId>,
     /// The report on the file that it is a part of.
@@ -38,7 +38,7 @@ impl Report {
     }
 }
 
-impl Asked {
+impl Requester {
     /// An order that a file gives; who asked is answered at its end.
     pub(super) fn by(report: &Rc<Report>) -> Self {
         Self { report: Some(report.clone()), ..Self::default() }
@@ -65,18 +65,18 @@ pub(super) enum Order {
     /// A port of that name opens.
     Open {
         port: PortId,
-        asked: Asked,
+        asked: Requester,
     },
     /// A port changes; what it was before.
     Change {
         port: PortId,
         before: Box<PortSpec>,
         from_file: Option<Box<PortSpec>>,
-        asked: Asked,
+        asked: Requester,
     },
     Remove {
         port: PortId,
-        asked: Asked,
+        asked: Requester,
     },
     Link {
         port: PortId,
@@ -93,14 +93,14 @@ impl Order {
         if let Self::Open { asked, .. } | Self::Change { asked, .. } | Self::Remove { asked, .. } =
             &mut self
         {
-            *asked = Asked::default();
+            *asked = Requester::default();
         }
         self
     }
 }
 
 /// The outcome of an order.
-pub(super) struct Finished {
+pub(super) struct OrderOutcome {
     pub(super) is_told: bool,
     pub(super) is_closing: bool,
     pub(super) refusal: Option<String>,

@@ -6,8 +6,8 @@ use ringway_switch::PortId;
 use tracing::{error, info, warn};
 
 use super::Supervisor;
-use super::order::{Asked, Finished, Order};
-use super::plane::{Plane, Sent};
+use super::order::{Order, OrderOutcome, Requester};
+use super::plane::{OutgoingFd, Plane};
 use super::ports::Port;
 use crate::config::PortSpec;
 use crate::control::{ChangeReply, PROTOCOL_VERSION, refusal, reply_line};
@@ -22,7 +22,7 @@ impl Supervisor {
         plane: &mut Plane,
         number: &mut u32,
         order: Order,
-        (message, fds): (impl FnOnce(u32) -> ToData, Vec<Sent>),
+        (message, fds): (impl FnOnce(u32) -> ToData, Vec<OutgoingFd>),
     ) {
         *number = number.wrapping_add(1);
         plane.orders.insert(*number, order);
@@ -35,7 +35,7 @@ impl Supervisor {
         &mut self,
         order: Order,
         message: impl Fn(u32) -> ToData,
-        fds: Vec<Sent>,
+        fds: Vec<OutgoingFd>,
     ) -> bool {
         if let Some(next) = self.planes.loaded_next() {
             let unasked = order.clone().unasked();
@@ -47,7 +47,7 @@ impl Supervisor {
     }
 
     /// An order is done.
-    pub(super) fn finish(&mut self, order: Order, done: &Finished) {
+    pub(super) fn finish(&mut self, order: Order, done: &OrderOutcome) {
         self.added.is_changed |= done.refusal.is_some();
         match order {
             Order::Open { port, asked } => self.opened(port, asked, done),
@@ -127,7 +127,7 @@ impl Supervisor {
         }
     }
 
-    fn opened(&mut self, id: PortId, asked: Asked, done: &Finished) {
+    fn opened(&mut self, id: PortId, asked: Requester, done: &OrderOutcome) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let Some(why) = &done.refusal else {
             if port.is_new() {
@@ -150,7 +150,7 @@ impl Supervisor {
     }
 
     /// A change was carried out: who asked for it is told.
-    pub(super) fn changed(&mut self, asked: &Asked, guest_told: bool) {
+    pub(super) fn changed(&mut self, asked: &Requester, guest_told: bool) {
         let late = &asked.at_next_connection;
         let Some(client) = asked.client else { return };
         let reply = ChangeReply {
@@ -163,7 +163,7 @@ impl Supervisor {
         self.answer_client(client, &reply_line(&reply));
     }
 
-    fn refuse_change(&mut self, id: PortId, asked: &Asked, why: &str) {
+    fn refuse_change(&mut self, id: PortId, asked: &Requester, why: &str) {
         let Some(client) = asked.client else {
             let name = self.name(id);
             error!(port = name, "{why}");

@@ -50,12 +50,12 @@ const LAST_MESSAGES_MAX: usize = 4096;
 
 /// A file descriptor that goes to the data plane.
 #[derive(Debug, Clone)]
-pub(super) enum Sent {
+pub(super) enum OutgoingFd {
     FrontEnd(Arc<UntrustedFd>),
     Own(Arc<OwnedFd>),
 }
 
-impl AsFd for Sent {
+impl AsFd for OutgoingFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::FrontEnd(fd) => fd.as_fd(),
@@ -69,9 +69,9 @@ pub(super) struct Plane {
     pid: Pid,
     pub(super) pidfd: OwnedFd,
     pub(super) channel: Channel,
-    pub(super) outbox: Outbox<(Vec<u8>, Vec<Sent>)>,
+    pub(super) outbox: Outbox<(Vec<u8>, Vec<OutgoingFd>)>,
     /// Descriptors it was started with, by number; open here, so that no number means another one.
-    pub(super) given: BTreeMap<RawFd, Sent>,
+    pub(super) given: BTreeMap<RawFd, OutgoingFd>,
     /// While it gets all that there is: messages that go together, with what they ask for.
     pub(super) batch: Option<(Batch, Vec<Owed>)>,
     /// The version of what both speak.
@@ -128,7 +128,7 @@ pub(super) fn nowhere() -> anyhow::Result<File> {
 
 impl Plane {
     /// Starts that program as a data plane, with these file descriptors.
-    pub(super) fn start(program: &File, given: Vec<Sent>) -> anyhow::Result<Self> {
+    pub(super) fn start(program: &File, given: Vec<OutgoingFd>) -> anyhow::Result<Self> {
         let (channel, theirs) = Channel::pair().context("a socket to the data plane")?;
         let kept = Kept::open(given.iter().map(AsFd::as_fd).collect())?;
         crate::log::only_add();

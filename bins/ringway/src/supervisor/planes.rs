@@ -10,8 +10,8 @@ use ringway_supervisor::wire::{Bytes, ToData};
 use ringway_switch::PortId;
 
 use super::control_client::ClientId;
-use super::order::{Asked, Order};
-use super::plane::{Plane, Sent};
+use super::order::{Order, Requester};
+use super::plane::{OutgoingFd, Plane};
 use super::record::{Fds, PlaneRecord};
 use super::{LOOK_EVERY, Supervisor, Wake};
 use crate::spec_text;
@@ -161,14 +161,14 @@ impl Planes {
 
 impl Supervisor {
     /// All file descriptors that a data plane gets.
-    pub(super) fn all_descriptors(&self) -> Vec<Sent> {
+    pub(super) fn all_descriptors(&self) -> Vec<OutgoingFd> {
         let served = self.ports.values().filter(|port| port.failure.is_none());
         let of_ports = served.flat_map(|port| {
             let slots = port.link().into_iter().flat_map(|link| link.kept.replay());
             let of_front_end = slots.flat_map(|(_, frame)| frame.fds.iter().cloned());
-            port.sent().into_iter().chain(of_front_end.map(Sent::FrontEnd))
+            port.sent().into_iter().chain(of_front_end.map(OutgoingFd::FrontEnd))
         });
-        of_ports.chain([Sent::Own(self.journal.file().clone())]).collect()
+        of_ports.chain([OutgoingFd::Own(self.journal.file().clone())]).collect()
     }
 
     pub(super) fn watch_plane(&self, number: PlaneNumber, plane: &Plane) -> anyhow::Result<()> {
@@ -201,7 +201,7 @@ impl Supervisor {
                 continue;
             }
             let asked =
-                if is_next { Asked::default() } else { port.asked.take().unwrap_or_default() };
+                if is_next { Requester::default() } else { port.asked.take().unwrap_or_default() };
             let Ok(spec) = spec_text::port(&port.spec, port.tap.name(), &self.identity) else {
                 continue;
             };
@@ -220,7 +220,7 @@ impl Supervisor {
             Self::order(&mut plane, &mut self.next_order, order, (message, vec![]));
             for (slot, frame) in link.kept.replay() {
                 let bytes = Bytes::new(frame.bytes.clone()).unwrap_or_default();
-                let fds = frame.fds.iter().cloned().map(Sent::FrontEnd).collect();
+                let fds = frame.fds.iter().cloned().map(OutgoingFd::FrontEnd).collect();
                 plane.tell(&ToData::Slot { link: link_number, slot, bytes }, fds);
             }
         }

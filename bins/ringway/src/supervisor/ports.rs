@@ -19,8 +19,8 @@ use tracing::{error, info, warn};
 use super::descriptors::explained;
 use super::forward_sockets::ForwardSockets;
 use super::front_end::FrontEnd;
-use super::order::{Asked, Order};
-use super::plane::Sent;
+use super::order::{Order, Requester};
+use super::plane::OutgoingFd;
 use super::source::Source;
 use super::stations::Stations;
 use super::tap_port::TapState;
@@ -64,7 +64,7 @@ pub(super) struct Port {
     /// The network of this machine that a router's overlaps with; the log has said so.
     pub(super) overlap: Option<String>,
     /// Who asked for it, and has no answer yet because the data plane had ended.
-    pub(super) asked: Option<Asked>,
+    pub(super) asked: Option<Requester>,
 }
 
 impl Port {
@@ -128,7 +128,7 @@ impl Port {
     }
 
     /// The file descriptors of it that the data plane gets.
-    pub(super) fn sent(&self) -> Vec<Sent> {
+    pub(super) fn sent(&self) -> Vec<OutgoingFd> {
         self.tap.sent().into_iter().chain(self.sockets.sent()).collect()
     }
 }
@@ -166,7 +166,7 @@ impl Supervisor {
     }
 
     /// Opens a port of the configuration. If that fails it is kept, with the reason.
-    pub(super) fn open_configured(&mut self, spec: PortSpec, asked: &Asked) {
+    pub(super) fn open_configured(&mut self, spec: PortSpec, asked: &Requester) {
         let from_file = self.file.is_some().then(|| spec.clone());
         let Some(id) = self.free_id() else {
             error!(port = spec.name, "{TOO_MANY}");
@@ -198,7 +198,7 @@ impl Supervisor {
     pub(super) fn open_port(
         &mut self,
         (spec, source): (PortSpec, Source),
-        mut asked: Asked,
+        mut asked: Requester,
     ) -> anyhow::Result<()> {
         let id = self.free_id().context(TOO_MANY)?;
         let mut port = Port::new(spec, None);
@@ -212,7 +212,7 @@ impl Supervisor {
     }
 
     /// The data plane is told of a port. Without a data plane the next one will be.
-    pub(super) fn order_open(&mut self, id: PortId, asked: Asked) {
+    pub(super) fn order_open(&mut self, id: PortId, asked: Requester) {
         if self.opens_first_router(id, &asked) {
             return;
         }
@@ -262,7 +262,7 @@ impl Supervisor {
     }
 
     /// Removes a port; a connected guest is told first, and has a moment to see it.
-    pub(super) fn remove_port(&mut self, id: PortId, asked: Asked) {
+    pub(super) fn remove_port(&mut self, id: PortId, asked: Requester) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         info!(port = port.spec.name, "removed");
         self.added.is_changed = true;
@@ -315,7 +315,7 @@ impl Supervisor {
         id: PortId,
         spec: PortSpec,
         from_file: Option<PortSpec>,
-        mut asked: Asked,
+        mut asked: Requester,
     ) -> anyhow::Result<()> {
         self.choose_network(&spec);
         let told = spec_text::port(&spec, None, &self.identity)?;

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 
 use super::control_socket::ControlSocket;
 use super::descriptors::explained;
-use super::order::{Asked, Report};
+use super::order::{Report, Requester};
 use super::ports::{Port, TOO_MANY};
 use super::source::Source;
 use super::{Supervisor, Wake};
@@ -60,7 +60,7 @@ impl Supervisor {
         if let Some(why) = self.objection(&config) {
             return Err(vec![format!("{shown}: {why}")]);
         }
-        self.take_over(config, &Asked::by(report));
+        self.take_over(config, &Requester::by(report));
         info!("{shown}: read again");
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Supervisor {
     }
 
     /// Ports that were added and are in the file now are the file's from now on.
-    fn adopt(&mut self, specs: &[PortSpec], asked: &Asked) {
+    fn adopt(&mut self, specs: &[PortSpec], asked: &Requester) {
         let running = self.ports.values_mut().filter(|port| !port.is_leaving());
         for port in running.filter(|port| port.source != Source::Configuration) {
             let name = port.spec.name.clone();
@@ -114,7 +114,7 @@ impl Supervisor {
         }
     }
 
-    fn take_over(&mut self, config: RunConfig, asked: &Asked) {
+    fn take_over(&mut self, config: RunConfig, asked: &Requester) {
         self.adopt(&config.ports, asked);
         self.remove_surplus(|port| !config.ports.iter().any(|spec| spec.name == port.spec.name));
         self.remove_surplus(|port| port.failure.is_some());
@@ -139,7 +139,7 @@ impl Supervisor {
         for id in self.ids() {
             let Some(port) = self.ports.get(&id) else { continue };
             if port.from_file.is_some() && !port.is_leaving() && is_surplus(port) {
-                self.remove_port(id, Asked::default());
+                self.remove_port(id, Requester::default());
             }
         }
     }
@@ -158,7 +158,7 @@ impl Supervisor {
     }
 
     /// A port that is there gets the file's options if those have changed; others are opened.
-    fn bring_about(&mut self, spec: PortSpec, asked: &Asked) {
+    fn bring_about(&mut self, spec: PortSpec, asked: &Requester) {
         let id = self.find_port(&spec.name);
         let Some((id, port)) = id.and_then(|id| Some((id, self.ports.get_mut(&id)?))) else {
             return self.open_configured(spec, asked);
@@ -188,23 +188,23 @@ impl Supervisor {
     ///
     /// # Errors
     /// It cannot be opened; the other one stays.
-    fn move_port(&mut self, from: PortId, spec: PortSpec, asked: &Asked) -> anyhow::Result<()> {
+    fn move_port(&mut self, from: PortId, spec: PortSpec, asked: &Requester) -> anyhow::Result<()> {
         let id = self.free_id().context(TOO_MANY)?;
         let mut port = Port::new(spec.clone(), Some(spec));
         self.open_end(id, &mut port)?;
-        self.remove_port(from, Asked::default());
+        self.remove_port(from, Requester::default());
         self.ports.insert(id, port);
         self.order_open(id, asked.clone());
         Ok(())
     }
 
-    fn note_refusal(&self, id: PortId, how: &str, asked: &Asked) {
+    fn note_refusal(&self, id: PortId, how: &str, asked: &Requester) {
         let name = self.name(id);
         error!(port = name, "{how}");
         asked.has_failed(|| format!("port {name} {how}"));
     }
 
-    fn change_settings(&mut self, mut settings: Settings, asked: &Asked) {
+    fn change_settings(&mut self, mut settings: Settings, asked: &Requester) {
         self.keep_what_stays(&mut settings, asked);
         if settings == self.settings {
             return;
@@ -231,7 +231,7 @@ impl Supervisor {
 
     /// Workers and the sandbox stay as they are while we run; a request for others is answered with
     /// a warning.
-    fn keep_what_stays(&self, wanted: &mut Settings, asked: &Asked) {
+    fn keep_what_stays(&self, wanted: &mut Settings, asked: &Requester) {
         let now = &self.settings;
         let changed = [
             ("workers", wanted.workers != now.workers),

@@ -13,7 +13,7 @@ use super::Supervisor;
 use super::captures::CaptureFds;
 use super::control_client::ClientId;
 use super::descriptors::explained;
-use super::order::Asked;
+use super::order::Requester;
 use super::ports::Port;
 use super::source::Source;
 use crate::config::error::no_port;
@@ -55,7 +55,7 @@ enum About {
 impl Supervisor {
     /// Takes one line of a client, without the newline; it is answered with one, now or later.
     pub(super) fn answer(&mut self, client: ClientId, line: &str) {
-        let asked = Asked { client: Some(client), ..Asked::default() };
+        let asked = Requester { client: Some(client), ..Requester::default() };
         let done = match Request::parse(line) {
             Err(why) => return self.answer_client(client, &refusal(&[why])),
             Ok(Request::Stats) => {
@@ -201,7 +201,7 @@ impl Supervisor {
         &mut self,
         port: &Map<String, Value>,
         source: Source,
-        asked: Asked,
+        asked: Requester,
     ) -> Result<(), Refused> {
         let low = json::read_port(port).map_err(texts)?.placed_beside(self.identity.control());
         let spec = resolve_beside(&low, self.specs(), &self.settings.control).map_err(texts)?;
@@ -212,7 +212,7 @@ impl Supervisor {
         &mut self,
         name: &str,
         options: &Map<String, Value>,
-        asked: Asked,
+        asked: Requester,
     ) -> Result<(), Refused> {
         let id = self.known(name)?;
         let options = json::read_options(options).map_err(texts)?;

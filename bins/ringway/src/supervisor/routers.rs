@@ -8,7 +8,7 @@ use ringway_supervisor::wire::ToData;
 use ringway_switch::PortId;
 
 use super::Supervisor;
-use super::order::{Asked, Finished, Order};
+use super::order::{Order, OrderOutcome, Requester};
 use crate::config::forward::ForwardSpec;
 use crate::config::nat::Dns;
 use crate::config::resolver::Resolver;
@@ -30,7 +30,7 @@ impl Supervisor {
 
     /// A router was added, and the data plane may open no sockets: another one is started, which
     /// gets the port with all others. `false`: it can be told as usual.
-    pub(super) fn opens_first_router(&mut self, id: PortId, asked: &Asked) -> bool {
+    pub(super) fn opens_first_router(&mut self, id: PortId, asked: &Requester) -> bool {
         let is_router = self.ports.get(&id).is_some_and(|port| port.spec.kind == PortKind::Nat);
         let is_sandboxed = self.settings.sandbox;
         let may_not = self.planes.loaded().is_some_and(|plane| !plane.may_route);
@@ -47,7 +47,7 @@ impl Supervisor {
             }
             Err(why) => {
                 let refusal = Some(format!("{why:#}"));
-                let done = Finished { is_told: false, is_closing: false, refusal };
+                let done = OrderOutcome { is_told: false, is_closing: false, refusal };
                 self.finish(Order::Open { port: id, asked: asked.clone() }, &done);
             }
         }
@@ -60,13 +60,13 @@ impl Supervisor {
             let asked = self.ports.get_mut(&port).and_then(|port| port.asked.take());
             let Some(asked) = asked else { continue };
             let done =
-                Finished { is_told: false, is_closing: false, refusal: why.map(str::to_owned) };
+                OrderOutcome { is_told: false, is_closing: false, refusal: why.map(str::to_owned) };
             self.finish(Order::Open { port, asked }, &done);
         }
     }
 
     /// Routers give up places that others get, so that these find them free.
-    pub(super) fn release_places(&mut self, wanted: &[PortSpec], asked: &Asked) {
+    pub(super) fn release_places(&mut self, wanted: &[PortSpec], asked: &Requester) {
         for id in self.ids() {
             let Some(port) = self.ports.get(&id).filter(|it| !it.is_leaving()) else { continue };
             let is_own = |spec: &&PortSpec| spec.name == port.spec.name;
@@ -201,7 +201,7 @@ impl Supervisor {
         let Ok(spec) = spec_text::port(&port.spec, None, &self.identity) else { return };
         let message = |order| ToData::Change { order, port: id.0, spec: spec.clone() };
         let before = Box::new(port.spec.clone());
-        let (from_file, asked) = (port.from_file.clone().map(Box::new), Asked::default());
+        let (from_file, asked) = (port.from_file.clone().map(Box::new), Requester::default());
         let order = Order::Change { port: id, before, from_file, asked };
         let sockets = port.sockets.sent().collect();
         self.order_now(order, message, sockets);

@@ -16,7 +16,7 @@ use tracing::warn;
 use super::activation::Sockets;
 use super::control_client::ClientId;
 use super::control_socket::ControlSocket;
-use super::fd_store::{self, FdStore, Passed};
+use super::fd_store::{self, FdStore, InheritedFds};
 use super::forward_sockets::ForwardSockets;
 use super::front_end::FrontEnd;
 use super::journal::Watched;
@@ -25,7 +25,7 @@ use super::plane::{Plane, has_ended_within};
 use super::planes::Planes;
 use super::ports::Port;
 use super::record::{
-    AskedRecord, FdAt, Found, FoundFds, LinkRecord, PlaneRecord, PortRecord, Whole,
+    AskedRecord, FdAt, LinkRecord, PlaneRecord, PortRecord, RecordFds, StoredRecord, Whole,
 };
 use super::source::Source;
 use super::stations::Stations;
@@ -43,16 +43,16 @@ const KILLED_WITHIN: Duration = Duration::from_secs(5);
 /// All that another supervisor has written down, checked.
 pub struct TakenOver {
     whole: Whole,
-    fds: FoundFds,
-    links: Vec<Found>,
+    fds: RecordFds,
+    links: Vec<StoredRecord>,
 }
 
 impl TakenOver {
     /// # Errors
     /// It says what cannot be, or is of another version.
-    pub(super) fn new(found: Vec<Found>) -> anyhow::Result<Self> {
+    pub(super) fn new(found: Vec<StoredRecord>) -> anyhow::Result<Self> {
         let mut found = found.into_iter();
-        let Found { text, fds } = found.next().context("the record is empty")?;
+        let StoredRecord { text, fds } = found.next().context("the record is empty")?;
         Ok(Self { whole: Whole::read(&text)?, fds, links: found.collect() })
     }
 
@@ -62,11 +62,11 @@ impl TakenOver {
     /// # Errors
     /// The records that were kept cannot be read, or make no sense.
     pub fn from_service_manager() -> (anyhow::Result<Option<Self>>, Sockets) {
-        let Passed { kept, sockets } = fd_store::passed();
+        let InheritedFds { kept, sockets } = fd_store::passed();
         (kept.and_then(Self::of_kept), Sockets::new(sockets))
     }
 
-    fn of_kept((found, names): (Vec<Found>, Vec<String>)) -> anyhow::Result<Option<Self>> {
+    fn of_kept((found, names): (Vec<StoredRecord>, Vec<String>)) -> anyhow::Result<Option<Self>> {
         if found.is_empty() {
             return Ok(None);
         }
@@ -83,7 +83,7 @@ impl TakenOver {
 
 /// The one that was there. One that cannot be used, such as one of another layout, is begun anew
 /// unless a data plane has it.
-fn journal(whole: &Whole, fds: &mut FoundFds) -> anyhow::Result<Watched> {
+fn journal(whole: &Whole, fds: &mut RecordFds) -> anyhow::Result<Watched> {
     let found = whole.journal.map(|at| fds.take(at)).transpose()?;
     let is_ours = whole.plane.is_some() && whole.journal_layout == Some(Watched::LAYOUT);
     let open = if is_ours { Watched::resume } else { Watched::of };
@@ -151,7 +151,7 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    fn resume_port(&mut self, record: &PortRecord, fds: &mut FoundFds) -> anyhow::Result<()> {
+    fn resume_port(&mut self, record: &PortRecord, fds: &mut RecordFds) -> anyhow::Result<()> {
         let mut port = Port::new(record.spec()?, record.as_in_file()?);
         let is_quarantined = self.restarts.quarantined().any(|port| port == record.id);
         (port.failure, port.is_served) = (record.failure.clone(), record.is_served);
@@ -186,8 +186,8 @@ impl Supervisor {
         Ok(())
     }
 
-    fn resume_link(&mut self, found: Found) -> anyhow::Result<()> {
-        let Found { text, mut fds } = found;
+    fn resume_link(&mut self, found: StoredRecord) -> anyhow::Result<()> {
+        let StoredRecord { text, mut fds } = found;
         let record = LinkRecord::read(&text)?;
         let port = self.ports.get_mut(&PortId(record.port));
         let vm = port.and_then(|port| port.vm.as_mut()).context("a front-end without a port")?;
@@ -209,7 +209,7 @@ impl Supervisor {
     }
 
     /// A data plane ends with its supervisor. Two of them must never have the same rings.
-    fn wait_for_the_end_of(&self, ended: Option<FdAt>, fds: &mut FoundFds) -> anyhow::Result<()> {
+    fn wait_for_the_end_of(&self, ended: Option<FdAt>, fds: &mut RecordFds) -> anyhow::Result<()> {
         let Some(process) = ended.map(|at| fds.take(at)).transpose()? else { return Ok(()) };
         for (signal, at_most) in [(None, ENDS_WITHIN), (Some(Signal::KILL), KILLED_WITHIN)] {
             if let Some(signal) = signal {
@@ -222,7 +222,7 @@ impl Supervisor {
         bail!("the data plane of the supervisor before does not end")
     }
 
-    fn resume_plane(&mut self, record: &PlaneRecord, fds: &mut FoundFds) -> anyhow::Result<()> {
+    fn resume_plane(&mut self, record: &PlaneRecord, fds: &mut RecordFds) -> anyhow::Result<()> {
         let channel = fds.take(record.channel)?;
         let plane = Plane::resume(record, channel)?;
         self.watch_plane(record.number, &plane)?;
@@ -231,7 +231,7 @@ impl Supervisor {
     }
 
     /// A client that cannot be kept is disconnected: it asks again.
-    fn resume_clients(&mut self, whole: &Whole, fds: &mut FoundFds) {
+    fn resume_clients(&mut self, whole: &Whole, fds: &mut RecordFds) {
         for record in &whole.clients {
             let stream = fds.take(record.stream).map(Into::into);
             let resumed = stream.and_then(|stream| self.resume_client(record, stream));

@@ -14,9 +14,9 @@ use tracing::{info, warn};
 
 use super::Supervisor;
 use super::accept_backoff::RETRY_AFTER;
-use super::order::Asked;
-use super::plane::Sent;
-use super::record::{Fds, FoundFds, TapRecord};
+use super::order::Requester;
+use super::plane::OutgoingFd;
+use super::record::{Fds, RecordFds, TapRecord};
 use crate::bridge_fdb::{self, Netlink};
 use crate::config::{PortKind, PortSpec};
 use crate::places::WIDE_SERVICE;
@@ -77,7 +77,7 @@ impl TapState {
     ///
     /// # Errors
     /// Not all of it came along.
-    pub(super) fn resume(record: &TapRecord, fds: &mut FoundFds) -> anyhow::Result<Self> {
+    pub(super) fn resume(record: &TapRecord, fds: &mut RecordFds) -> anyhow::Result<Self> {
         let mut own = |at| fds.take(at).map(Arc::new);
         let queues = record.queues.iter().map(|&at| own(at)).collect::<anyhow::Result<_>>()?;
         let interfaces = record.interfaces.map(own).transpose()?;
@@ -99,8 +99,8 @@ impl TapState {
     }
 
     /// The file descriptors that the data plane gets.
-    pub(super) fn sent(&self) -> Vec<Sent> {
-        self.queues.iter().chain(&self.interfaces).cloned().map(Sent::Own).collect()
+    pub(super) fn sent(&self) -> Vec<OutgoingFd> {
+        self.queues.iter().chain(&self.interfaces).cloned().map(OutgoingFd::Own).collect()
     }
 
     /// The name of its interface.
@@ -232,7 +232,7 @@ impl Supervisor {
                     }
                     port.failure = None;
                     port.tap.is_reopening = true;
-                    self.order_open(id, Asked::default());
+                    self.order_open(id, Requester::default());
                 }
                 Err(why) => {
                     let why = format!("{why:#}");

@@ -12,7 +12,7 @@ use ringway_supervisor::outbox::{Lane, Owed, Sending};
 use ringway_supervisor::wire::{Batch, GIVEN_MAX, List, ToData, pieces};
 use rustix::io::Errno;
 
-use super::plane::{Plane, Sent};
+use super::plane::{OutgoingFd, Plane};
 
 /// Until what could not be sent is tried again.
 const SEND_AGAIN: Duration = Duration::from_millis(1);
@@ -55,14 +55,14 @@ impl Plane {
     /// does not have by now are closed.
     pub(super) fn go(&mut self, positions: &[u8], journal: &Arc<OwnedFd>) {
         for (is_last, positions) in pieces(positions) {
-            let fds = is_last.then(|| Sent::Own(journal.clone()));
+            let fds = is_last.then(|| OutgoingFd::Own(journal.clone()));
             self.tell(&ToData::Go { is_last, positions }, fds.into_iter().collect());
         }
         self.given.clear();
     }
 
     /// Sends it, now or when that is possible.
-    pub(super) fn tell(&mut self, message: &ToData, fds: Vec<Sent>) {
+    pub(super) fn tell(&mut self, message: &ToData, fds: Vec<OutgoingFd>) {
         let (bytes, lane) = (message.encode(), message.lane());
         let owed: Vec<Owed> = message.owed().into_iter().collect();
         let numbers = self.take_numbers_of(&fds);
@@ -90,7 +90,7 @@ impl Plane {
 
     /// The numbers under which it has them, if it was started with all of them. They are named
     /// once: what it has taken has no number any more.
-    fn take_numbers_of(&mut self, fds: &[Sent]) -> Option<Vec<u32>> {
+    fn take_numbers_of(&mut self, fds: &[OutgoingFd]) -> Option<Vec<u32>> {
         let numbers: Vec<RawFd> = fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
         let has_all = numbers.iter().all(|number| self.given.contains_key(number));
         if self.speaks < NEWER || !has_all {
@@ -165,7 +165,7 @@ mod tests {
         let (ours, theirs) = Channel::pair().expect("sockets");
         let theirs = Channel::over(theirs);
         let mut plane = Plane::of(getpid(), ours).expect("this process");
-        let fd = Sent::Own(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("one")));
+        let fd = OutgoingFd::Own(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("one")));
         let number = fd.as_fd().as_raw_fd();
         (plane.given, plane.speaks) = ([(number, fd.clone())].into(), NEWER);
         let port = ToData::Port { order: 1, port: 2, spec: Bytes::default() };

@@ -13,12 +13,12 @@ use ringway_switch::PortId;
 use ringway_vhost_user::{Access, Connection, FilePart, Listener, Made, SocketError};
 use tracing::info;
 
-use super::activation::Passed;
+use super::activation::InheritedSocket;
 use super::closing::Closing;
 use super::front_end::FrontEnd;
 use super::order::Order;
 use super::peer::Peer;
-use super::record::{FoundFds, VmRecord};
+use super::record::{RecordFds, VmRecord};
 use super::{Supervisor, peer};
 use crate::config::port::SocketAccess;
 use crate::config::values::Account;
@@ -83,7 +83,7 @@ impl VmPort {
     pub(super) fn over(
         identity: &Identity,
         spec: &PortSpec,
-        socket: Passed,
+        socket: InheritedSocket,
     ) -> anyhow::Result<Self> {
         let says_who =
             spec.socket_mode.is_some() || spec.socket_user.is_some() || spec.socket_group.is_some();
@@ -96,11 +96,11 @@ impl VmPort {
         let PortKind::Vm { socket: path } = &spec.kind else { bail!("it listens nowhere") };
         let closing = Closing::start()?;
         let way = match socket {
-            Passed::Listening(socket) => {
+            InheritedSocket::Listening(socket) => {
                 let listener = Listener::resume(socket, path, Made::BY_OTHERS)?;
                 Way::Listen(listener.closed_by(&closing.closer))
             }
-            Passed::Connected(socket) => {
+            InheritedSocket::Connected(socket) => {
                 let connection = Connection::new(UnixStream::from(socket))?;
                 Way::Given(Some(Box::new(connection.closed_by(&closing.closer))))
             }
@@ -116,7 +116,7 @@ impl VmPort {
         identity: &Identity,
         spec: &PortSpec,
         record: &VmRecord,
-        fds: &mut FoundFds,
+        fds: &mut RecordFds,
     ) -> anyhow::Result<Self> {
         let closing = Closing::start()?;
         let way = match (&record.listener, &spec.kind) {

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use anyhow::{Context, ensure};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-use super::{Found, FoundFds, LinkRecord, Record, TEXT_LEN_MAX, Whole};
+use super::{LinkRecord, Record, RecordFds, StoredRecord, TEXT_LEN_MAX, Whole};
 
 /// Writes it; nothing can change it any more.
 ///
@@ -35,14 +35,14 @@ pub(in crate::supervisor) fn write(records: &[Record<'_>]) -> anyhow::Result<Fil
 pub(in crate::supervisor) fn read(
     mut file: File,
     take: impl Fn(RawFd) -> Option<OwnedFd>,
-) -> anyhow::Result<Vec<Found>> {
+) -> anyhow::Result<Vec<StoredRecord>> {
     file.rewind()?;
     let mut lines = BufReader::new(file.take(TEXT_LEN_MAX)).lines();
     let mut all = Vec::new();
     while let Some(numbers) = lines.next() {
         let numbers: Vec<RawFd> = serde_json::from_str(&numbers?).context("the record's fds")?;
         let text = lines.next().context("the record ends too early")??;
-        all.push(Found { text, fds: FoundFds::new(numbers.into_iter().map(&take)) });
+        all.push(StoredRecord { text, fds: RecordFds::new(numbers.into_iter().map(&take)) });
     }
     Ok(all)
 }

@@ -64,16 +64,16 @@ impl<'a> Fds<'a> {
 }
 
 /// A document that was read, with its file descriptors.
-pub(super) struct Found {
+pub(super) struct StoredRecord {
     pub(super) text: String,
-    pub(super) fds: FoundFds,
+    pub(super) fds: RecordFds,
 }
 
 /// Each may be taken once; those that are not are closed.
 #[derive(Default)]
-pub(super) struct FoundFds(Vec<Option<OwnedFd>>);
+pub(super) struct RecordFds(Vec<Option<OwnedFd>>);
 
-impl FoundFds {
+impl RecordFds {
     pub(super) fn new(fds: impl IntoIterator<Item = Option<OwnedFd>>) -> Self {
         Self(fds.into_iter().collect())
     }
