@@ -16,10 +16,10 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt}
 use rustix::process::Pid;
 
 /// The process that closes the last fd waits for so long.
-const CLOSING_TIME: Duration = Duration::from_secs(8);
+const CLOSING_TIME: Duration = Duration::from_secs(12);
 
 /// The longest time of anything that does not wait for that.
-const SOON: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(6);
 
 /// A front-end that is served at once is answered within that time.
 const AT_ONCE: Duration = Duration::from_millis(300);
