@@ -607,3 +607,18 @@ fn state(ringway: &Ringway, port: &str) -> String {
     let port = ports.iter().find(|it| it["name"] == port).expect("that port");
     port["state"].as_str().expect("text").to_owned()
 }
+
+/// As nohup(1) starts it: SIGHUP is ignored, and stays so.
+#[test]
+fn a_ringway_that_ignores_hang_ups_is_upgraded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = std::process::Command::new("nohup");
+    command.arg(env!("CARGO_BIN_EXE_ringway"));
+    let ringway = Ringway::run_by(command, directory.path(), &["--port", "a=vm:a.sock"]);
+    for upgrades in 1..=2 {
+        ringway.told(&["upgrade"]);
+        let goes_on = |log: &str| log.matches("the new supervisor goes on").count() == upgrades;
+        wait_for("the new supervisor", || goes_on(&ringway.log()).then_some(()));
+    }
+    assert_eq!(ringway.names(), ["a"]);
+}

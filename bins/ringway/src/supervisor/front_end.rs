@@ -14,12 +14,14 @@ use ringway_supervisor::slots::{Keep, Link, NotKept, SlotRange};
 use ringway_supervisor::wire::{Bytes, Flaw, Offence, SPEC_LEN_MAX, ToData};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, SocketError};
+use signal_hook::consts::SIGHUP;
 
 use super::descriptors::too_many_on_their_way;
 use super::order::Order;
 use super::peer::Peer;
 use super::plane::{OutgoingFd, Plane};
 use super::{Supervisor, Wake};
+use crate::signals::is_ignored;
 
 /// Pieces of messages read before other ports get their turn.
 const PIECES_PER_TURN: usize = 64;
@@ -275,6 +277,9 @@ impl Supervisor {
             self.happens_at(id, Event::Hold(is_holding));
         }
         self.watch_clients();
+        if self.file.is_none() && is_ignored(SIGHUP) {
+            return;
+        }
         // Otherwise one that waits until then would wake the loop again and again.
         let (poller, signals) = (&self.poller, self.reload_signals.as_fd());
         let add = || poller.add(signals, Wake::Reload.token());
