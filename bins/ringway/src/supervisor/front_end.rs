@@ -14,14 +14,12 @@ use ringway_supervisor::slots::{Keep, Link, NotKept, SlotRange};
 use ringway_supervisor::wire::{Bytes, Flaw, Offence, SPEC_LEN_MAX, ToData};
 use ringway_switch::PortId;
 use ringway_vhost_user::{Connection, SocketError};
-use signal_hook::consts::SIGHUP;
 
 use super::descriptors::too_many_on_their_way;
 use super::order::Order;
 use super::peer::Peer;
 use super::plane::{OutgoingFd, Plane};
-use super::{Supervisor, Wake};
-use crate::signals::is_ignored;
+use super::{Supervisor, Wake, hears_hangup};
 
 /// Pieces of messages read before other ports get their turn.
 const PIECES_PER_TURN: usize = 64;
@@ -277,7 +275,7 @@ impl Supervisor {
             self.happens_at(id, Event::Hold(is_holding));
         }
         self.watch_clients();
-        if self.file.is_none() && is_ignored(SIGHUP) {
+        if !hears_hangup(self.file.as_deref()) {
             return;
         }
         // Otherwise one that waits until then would wake the loop again and again.

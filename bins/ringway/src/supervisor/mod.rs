@@ -58,7 +58,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,6 +109,11 @@ enum Ending {
     Stop,
     /// Another program takes its place.
     Replace,
+}
+
+/// SIGHUP stays ignored if nohup(1) has asked for that, unless there is a file to read again.
+fn hears_hangup(file: Option<&Path>) -> bool {
+    file.is_some() || !is_ignored(SIGHUP)
 }
 
 /// The running supervisor.
@@ -217,9 +222,7 @@ impl Supervisor {
         (control, journal): (ControlSocket, Watched),
         (sandbox, file): (Sandbox, Option<PathBuf>),
     ) -> anyhow::Result<Self> {
-        // SIGHUP stays ignored if nohup(1) has asked for that, unless there is a file to read
-        // again.
-        let hears_hangup = file.is_some() || !is_ignored(SIGHUP);
+        let hears_hangup = hears_hangup(file.as_deref());
         let poller = Poller::new().context("epoll")?;
         let signals = catch(&[SIGINT, SIGTERM])?;
         poller.add(signals.as_fd(), Wake::Signal.token())?;
