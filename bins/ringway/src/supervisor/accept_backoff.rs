@@ -4,8 +4,6 @@ use std::time::Instant;
 
 pub(super) use ringway_supervisor::front_ends::RETRY_AFTER;
 
-use super::{Supervisor, Wake};
-
 /// A listener that cannot accept, as when no file descriptor is left, is left alone for a while:
 /// the connection that waits there would keep waking the supervisor.
 #[derive(Debug, Default)]
@@ -25,14 +23,5 @@ impl AcceptBackoff {
     /// Whether the listener is to be watched again from now on.
     pub(super) fn ends(&mut self, now: Instant) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
-    }
-}
-
-impl Supervisor {
-    /// The control socket is listened to again when its time has come.
-    pub(super) fn accept_clients_again(&mut self) {
-        if self.control.backoff.ends(Instant::now()) {
-            let _ = self.poller.add(self.control.as_fd(), Wake::Control.token());
-        }
     }
 }

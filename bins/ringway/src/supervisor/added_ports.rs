@@ -10,18 +10,16 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
-use super::Supervisor;
-use super::descriptors::explained;
-use super::order::Requester;
-use super::ports::{Port, TOO_MANY};
+use super::port::Port;
+use super::ports::Ports;
 use super::source::Source;
 use super::state_file;
-use crate::config::{PortKind, PortSpec, json, resolve_beside};
+use crate::config::{PortKind, PortSpec, json};
 
 const FILE: &str = "added-ports.json";
 const VERSION: u32 = 1;
@@ -44,7 +42,7 @@ pub(super) struct AddedPorts {
     file: Option<PathBuf>,
     pub(super) is_changed: bool,
     /// Those that could not be opened again: perhaps the next time.
-    unopened: Vec<Map<String, Value>>,
+    pub(super) unopened: Vec<Map<String, Value>>,
     /// It cannot be read: it stays as it is until a port is added.
     is_unread: bool,
     /// The log says that it cannot be written.
@@ -81,6 +79,53 @@ impl AddedPorts {
         let document = Document { version: VERSION, boot: boot(), ports };
         Ok(state_file::replace(file, &serde_json::to_vec_pretty(&document)?)?)
     }
+
+    /// Those that were there when ringway ended; the log says if they are not known.
+    pub(super) fn recall_all(&mut self) -> Vec<Map<String, Value>> {
+        self.recall().unwrap_or_else(|why| {
+            let shown = self.file.as_deref().unwrap_or("".as_ref()).display();
+            error!("{shown}: ports that were added are not there: {why:#}");
+            Vec::new()
+        })
+    }
+
+    /// The supervisor before had all ports that are there; what else was added could not be opened.
+    pub(super) fn recall_unopened(&mut self, ports: &Ports) {
+        let found = self.recall().unwrap_or_default();
+        let is_here =
+            |it: &Map<String, Value>| name_of(it).is_some_and(|it| ports.find(it).is_some());
+        self.unopened = found.into_iter().filter(|object| !is_here(object)).collect();
+        self.is_changed = true;
+    }
+
+    /// Writes down what the next start needs, if that is something else than before.
+    pub(super) fn keep(&mut self, all: &Ports) {
+        if !std::mem::take(&mut self.is_changed) {
+            return;
+        }
+        let is_kept = |port: &&Port| {
+            let has_place = !matches!(port.spec.kind, PortKind::TapFd { .. });
+            port.source == Source::Added && !port.is_leaving() && has_place
+        };
+        let written = |spec: &PortSpec| json::write_port(&absolute(spec));
+        let ports = all.values().filter(is_kept).map(|port| written(&port.spec));
+        let mut ports: Vec<_> = ports.collect();
+        // One that was added since counts more.
+        let is_there = |name: &str| ports.iter().any(|port| name_of(port) == Some(name));
+        self.unopened.retain(|object| name_of(object).is_none_or(|name| !is_there(name)));
+        ports.extend(self.unopened.iter().cloned());
+        if self.is_unread && ports.is_empty() {
+            return;
+        }
+        let outcome = self.write(ports);
+        self.is_unread &= outcome.is_err();
+        if let Err(why) = &outcome
+            && !self.is_told
+        {
+            warn!("ports that were added end with ringway: they cannot be written down: {why:#}");
+        }
+        self.is_told = outcome.is_err();
+    }
 }
 
 fn boot() -> String {
@@ -89,104 +134,7 @@ fn boot() -> String {
     told.or_else(read).unwrap_or_default().trim().to_owned()
 }
 
-impl Supervisor {
-    /// The ports that were there when ringway ended, beside those of the configuration, which count
-    /// more.
-    pub(super) fn open_added(&mut self) {
-        let found = self.added.recall();
-        let shown = || self.added.file.as_deref().unwrap_or("".as_ref()).display();
-        let found = match found {
-            Ok(found) => found,
-            Err(why) => {
-                return error!("{}: ports that were added are not there: {why:#}", shown());
-            }
-        };
-        for object in found {
-            if let Err(why) = self.open_again(&object) {
-                let name = name_of(&object);
-                warn!(port = name, "it was added, and is not there any more: {why:#}");
-                self.added.unopened.push(object);
-            }
-        }
-        self.added.is_changed = true;
-    }
-
-    /// The supervisor before had all ports that are there; what else was added could not be opened.
-    pub(super) fn recall_unopened(&mut self) {
-        let found = self.added.recall().unwrap_or_default();
-        let is_here = |it: &Map<String, Value>| name_of(it).is_some_and(|it| self.has_port(it));
-        self.added.unopened = found.into_iter().filter(|object| !is_here(object)).collect();
-        self.added.is_changed = true;
-    }
-
-    fn has_port(&self, name: &str) -> bool {
-        self.specs().any(|spec| spec.name == name)
-    }
-
-    fn open_again(&mut self, object: &Map<String, Value>) -> anyhow::Result<()> {
-        let all = |errors: Vec<crate::config::SpecError>| {
-            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            anyhow::anyhow!("{}", texts.join("; "))
-        };
-        let low = json::read_port(object).map_err(all)?.placed_beside(self.identity.control());
-        if let Some(there) = self.find_port(&low.name).and_then(|id| self.ports.get(&id)) {
-            let kind = &there.spec.kind;
-            match low.kind() {
-                Ok(its) if its.is_same_place(kind) => return Ok(()),
-                _ => bail!("the configuration has {}={kind}", low.name),
-            }
-        }
-        let spec = resolve_beside(&low, self.specs(), &self.settings.control).map_err(all)?;
-        let id = self.free_id().context(TOO_MANY)?;
-        let mut port = Port::new(spec, None);
-        port.source = Source::Added;
-        // Its interface may come later: it is kept, as a port of the configuration would be.
-        let opened = self.open_end(id, &mut port);
-        if let Err(why) = &opened {
-            let (name, why) = (&port.spec.name, explained(why));
-            error!(port = name, "{why}");
-            port.failure = Some(why);
-        } else {
-            info!(port = port.spec.name, "added before ringway was started again");
-        }
-        self.ports.insert(id, port);
-        if opened.is_ok() {
-            self.order_open(id, Requester::default());
-        }
-        Ok(())
-    }
-
-    /// Writes down what the next start needs, if that is something else than before.
-    pub(super) fn keep_added(&mut self) {
-        if !std::mem::take(&mut self.added.is_changed) {
-            return;
-        }
-        let is_kept = |port: &&Port| {
-            let has_place = !matches!(port.spec.kind, PortKind::TapFd { .. });
-            port.source == Source::Added && !port.is_leaving() && has_place
-        };
-        let written = |spec: &PortSpec| json::write_port(&absolute(spec));
-        let ports = self.ports.values().filter(is_kept).map(|port| written(&port.spec));
-        let mut ports: Vec<_> = ports.collect();
-        // One that was added since counts more.
-        let is_there = |name: &str| ports.iter().any(|port| name_of(port) == Some(name));
-        self.added.unopened.retain(|object| name_of(object).is_none_or(|name| !is_there(name)));
-        ports.extend(self.added.unopened.iter().cloned());
-        if self.added.is_unread && ports.is_empty() {
-            return;
-        }
-        let outcome = self.added.write(ports);
-        self.added.is_unread &= outcome.is_err();
-        if let Err(why) = &outcome
-            && !self.added.is_told
-        {
-            warn!("ports that were added end with ringway: they cannot be written down: {why:#}");
-        }
-        self.added.is_told = outcome.is_err();
-    }
-}
-
-fn name_of(object: &Map<String, Value>) -> Option<&str> {
+pub(super) fn name_of(object: &Map<String, Value>) -> Option<&str> {
     object.get("name")?.as_str()
 }
 

@@ -1,38 +1,33 @@
-//! Events at virtual machines' ports go to the value that decides who may connect; its effects are
-//! carried out here.
+//! Front-ends that come to ports and go: their sockets, as the value says that decides who may
+//! connect.
 //!
 //! Limits: what refused front-ends have sent is closed by a thread of all ports, and while that
 //! takes long none is refused.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use anyhow::Context;
 use ringway_supervisor::front_ends::{Effect, Event, RETRY_AFTER};
+use ringway_supervisor::wire::{Bytes, SPEC_LEN_MAX};
 use ringway_switch::PortId;
 use tracing::{info, warn};
 
+use super::Wake;
 use super::closing::SLOW;
 use super::descriptors::with_advice;
+use super::front_end::FrontEnd;
 use super::peer::Peer;
+use super::port::Port;
+use super::ports::Ports;
+use super::told::told;
 use super::vm_port::VmPort;
-use super::{Supervisor, Wake};
+use crate::identity::Identity;
 
-impl Supervisor {
-    /// Takes an event of a port, and does what follows from it; what happens meanwhile comes
-    /// behind it.
-    pub(super) fn happens_at(&mut self, id: PortId, event: Event) {
-        let mut events = VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
-            let mut effects = Vec::new();
-            let Some(vm) = self.vm(id) else { return };
-            vm.admission.on(event, Instant::now(), &mut effects);
-            events.extend(effects.into_iter().filter_map(|effect| self.carry_out_at(id, effect)));
-        }
-    }
-
-    fn carry_out_at(&mut self, id: PortId, effect: Effect) -> Option<Event> {
+impl Ports {
+    /// Carries out an effect that concerns the port alone.
+    pub(super) fn carry_out(&mut self, id: PortId, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Listen(listens) => self.listen(id, listens),
             Effect::Connect => {
@@ -40,22 +35,8 @@ impl Supervisor {
                 vm.next = vm.connect();
                 return vm.next.as_ref().map(|_| Event::Connected);
             }
-            Effect::Link => {
-                let connection = self.vm(id)?.next.take()?;
-                let linked = self.link(id, connection);
-                let why = linked.err()?;
-                self.complain(id, format_args!("link: {why}"));
-                return Some(Event::NotLinked);
-            }
             Effect::Refuse => return self.refuse(id),
             Effect::Drop => self.vm(id)?.next = None,
-            Effect::Read(reads) => {
-                let why = self.watch_link(id, reads).err()?;
-                self.complain(id, format_args!("link: {why}"));
-                return self.disconnect(id, None);
-            }
-            Effect::Disconnect => return self.disconnect(id, None),
-            Effect::Free => self.finish_leaving(id),
             Effect::CannotAccept { why } => {
                 warn!(port = self.name(id), "{why}: trying again every {RETRY_AFTER:?}");
             }
@@ -68,48 +49,89 @@ impl Supervisor {
                 self.complain(id, why);
             }
             Effect::IsOver { took } => {
-                let port = self.ports.get_mut(&id)?;
+                let port = self.get_mut(&id)?;
                 let name = &port.spec.name;
                 port.chatter.say(name, || info!(port = name, "closed after {took:.1?}"));
+            }
+            Effect::Link | Effect::Read(_) | Effect::Disconnect | Effect::Free => {
+                unreachable!("these concern the data plane, too")
             }
         }
         None
     }
 
-    /// A front-end connects.
-    pub(super) fn accept(&mut self, id: PortId) {
-        let Some(vm) = self.vm(id) else { return };
+    /// Accepts a front-end.
+    pub(super) fn accept(&mut self, id: PortId) -> Option<Event> {
+        let vm = self.vm(id)?;
         // It may have been told of before it was not watched any more.
-        let Some(listener) = vm.listener().filter(|_| vm.admission.is_listening()) else { return };
-        let event = match listener.accept() {
-            Ok(Some(connection)) => {
-                vm.next = Some(connection);
-                Event::Connected
+        let listener = vm.listener().filter(|_| vm.admission.is_listening())?;
+        match listener.accept() {
+            Ok(connection) => {
+                vm.next = Some(connection?);
+                Some(Event::Connected)
             }
-            Ok(None) => return,
-            Err(why) => Event::NotAccepted { why: with_advice(format!("accept: {why}"), &why) },
-        };
-        self.happens_at(id, event);
+            Err(why) => {
+                Some(Event::NotAccepted { why: with_advice(format!("accept: {why}"), &why) })
+            }
+        }
+    }
+
+    /// Links the front-end that has connected: its number, and what data planes are told of it.
+    ///
+    /// # Errors
+    /// There is too much to tell the data plane of it.
+    pub(super) fn link(
+        &mut self,
+        id: PortId,
+        identity: &Identity,
+    ) -> anyhow::Result<Option<(u32, Bytes<SPEC_LEN_MAX>)>> {
+        let Some(connection) = self.vm(id).and_then(|vm| vm.next.take()) else { return Ok(None) };
+        let port = self.get(&id).context("the port is gone")?;
+        let spec = told(&port.spec, self, identity)?;
+        let peer = Peer::of(&connection, &mut self.user_names);
+        self.last_link += 1;
+        let connection = connection.without_waiting();
+        let front_end = FrontEnd::new(self.last_link, connection, peer, spec.clone());
+        let port = self.get_mut(&id).context("the port is gone")?;
+        let name = &port.spec.name;
+        port.chatter.say(name, || match &front_end.peer {
+            Some(peer) => info!(port = name, "front-end connected: {peer}"),
+            None => info!(port = name, "front-end connected"),
+        });
+        let number = front_end.number;
+        port.vm.as_mut().context("it is no virtual machine's")?.link = Some(front_end);
+        Ok(Some((number, spec)))
+    }
+
+    /// Disconnects a front-end: its number.
+    pub(super) fn unlink(&mut self, id: PortId) -> Option<u32> {
+        let port = self.all.get_mut(&id)?;
+        let vm = port.vm.as_mut()?;
+        let link = vm.link.take()?;
+        if vm.admission.is_reading() {
+            let _ = self.poller.remove(link.connection.as_fd());
+        }
+        let name = &port.spec.name;
+        port.chatter.say(name, || info!(port = name, "front-end gone"));
+        Some(link.number)
+    }
+
+    /// Whether the port's thread closes something; if so the bell is rung when that is over.
+    pub(super) fn is_closing(&mut self, id: PortId) -> Option<bool> {
+        let bell = self.bell.clone();
+        Some(self.vm(id)?.closing.is_busy(&bell))
     }
 
     /// When something at a port is due next.
     pub(super) fn next_admission(&self) -> Option<Instant> {
-        let ports = self.ports.values().filter_map(|port| port.vm.as_ref());
+        let ports = self.values().filter_map(|port| port.vm.as_ref());
         ports.filter_map(|vm| vm.admission.wake_at()).min()
-    }
-
-    /// Ports at which something is due are told so.
-    pub(super) fn tell_due_ports(&mut self) {
-        let wake_at = |port: &super::Port| port.vm.as_ref()?.admission.wake_at();
-        for id in self.ids_of(|port| wake_at(port).is_some_and(|at| at <= Instant::now())) {
-            self.happens_at(id, Event::Due);
-        }
     }
 
     /// Disconnects a front-end that came second. Not if the other one has closed its end and only
     /// left something to do.
     fn refuse(&mut self, id: PortId) -> Option<Event> {
-        let port = self.ports.get_mut(&id)?;
+        let port = self.all.get_mut(&id)?;
         let vm = port.vm.as_mut()?;
         let first = vm.link.as_ref().filter(|link| !link.connection.has_ended())?;
         let connection = vm.next.take_if(|_| self.refused.is_idle())?;
@@ -127,7 +149,7 @@ impl Supervisor {
     }
 
     fn listen(&mut self, id: PortId, listens: bool) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
+        let Some(port) = self.all.get_mut(&id) else { return };
         let Some(listener) = port.vm.as_ref().and_then(VmPort::listener) else {
             return;
         };
@@ -141,8 +163,8 @@ impl Supervisor {
         }
     }
 
-    fn watch_link(&mut self, id: PortId, reads: bool) -> io::Result<()> {
-        let Some(link) = self.ports.get(&id).and_then(super::Port::link) else { return Ok(()) };
+    pub(super) fn watch_link(&mut self, id: PortId, reads: bool) -> io::Result<()> {
+        let Some(link) = self.get(&id).and_then(Port::link) else { return Ok(()) };
         let fd = link.connection.as_fd();
         match reads {
             true => self.poller.add(fd, Wake::Link(id).token()),
@@ -150,8 +172,8 @@ impl Supervisor {
         }
     }
 
-    /// A port goes; nothing of it is watched any more.
-    pub(super) fn close_port(&self, port: &super::Port) {
+    /// Nothing of a port is watched any more.
+    pub(super) fn unwatch(&self, port: &Port) {
         let Some(vm) = &port.vm else { return };
         if let Some(listener) = vm.listener().filter(|_| vm.admission.is_listening()) {
             let _ = self.poller.remove(listener.as_fd());

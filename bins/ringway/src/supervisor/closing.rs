@@ -9,10 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringway_foreign::DeferredDrop;
 use ringway_host::EventFd;
-use ringway_supervisor::front_ends::Event;
-use ringway_switch::PortId;
-
-use super::Supervisor;
 
 pub(super) const SLOW: &str = "what the front-end sent is still being closed";
 
@@ -41,24 +37,5 @@ impl Closing {
             bell.notify();
         });
         true
-    }
-}
-
-impl Supervisor {
-    /// Looks whether the port's thread closes something: nothing more is taken from the front-end,
-    /// or from the next one, until that is done.
-    pub(super) fn look_at_closing(&mut self, id: PortId) {
-        let bell = self.bell.clone();
-        if let Some(is_here) = self.vm(id).map(|vm| vm.closing.is_busy(&bell)) {
-            self.happens_at(id, Event::Closing { is_here });
-        }
-    }
-
-    /// Ports for which everything is closed are served again.
-    pub(super) fn end_closing(&mut self) {
-        let is_closing = |port: &super::Port| Some(port.vm.as_ref()?.admission.is_closing());
-        for id in self.ids_of(|port| is_closing(port) == Some(true)) {
-            self.look_at_closing(id);
-        }
     }
 }

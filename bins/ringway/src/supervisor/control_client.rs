@@ -25,6 +25,8 @@ pub(super) struct ClientId {
 pub(super) struct Client {
     pub(super) serial: u64,
     pub(super) stream: UnixStream,
+    /// It is dropped at the end of its turn.
+    pub(super) is_broken: bool,
     /// Its question is not answered yet: nothing more is taken from it.
     pub(super) is_waiting: bool,
     /// It is ringway's own user, or root.
@@ -60,6 +62,7 @@ impl Client {
         Self {
             serial,
             stream,
+            is_broken: false,
             is_waiting: false,
             is_trusted,
             objection,

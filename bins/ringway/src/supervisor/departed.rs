@@ -5,11 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use ringway_supervisor::wire::{List, STATIONS_MAX, Station};
+use ringway_supervisor::wire::Station;
 use ringway_switch::VlanId;
 use tracing::{debug, warn};
 
-use super::{Port, Supervisor};
+use super::port::Port;
+use super::ports::Ports;
 use crate::bridge_fdb::{self, Netlink, TapPort};
 use crate::chatter::Chatter;
 use crate::config::PortSpec;
@@ -47,7 +48,7 @@ impl LeftStations {
         self.due
     }
 
-    fn add(&mut self, stations: Vec<Station>, now: Instant) {
+    pub(super) fn add(&mut self, stations: Vec<Station>, now: Instant) {
         let room = WAITING_MAX - self.stations.len();
         self.stations.extend(stations.into_iter().take(room));
         let earliest = self.rate.checked_sub(EVERY * BURST).unwrap_or(now);
@@ -71,46 +72,23 @@ impl LeftStations {
             self.failures = 0;
         }
     }
-}
-
-impl Supervisor {
-    /// They are behind no port any more.
-    pub(super) fn departed(&mut self, stations: List<Station, STATIONS_MAX>) {
-        self.departed.add(stations.into_inner(), Instant::now());
-    }
 
     /// Asks the kernel, if the time has come.
-    pub(super) fn tidy_bridges(&mut self) {
+    pub(super) fn tidy(&mut self, ports: &Ports) {
         let now = Instant::now();
-        let Some(mut stations) = self.departed.take(now) else { return };
-        let taps = self.taps(|spec| spec.syncs_fdb);
-        stations.retain(|station| !self.is_here(station));
+        let Some(mut stations) = self.take(now) else { return };
+        let taps = taps(ports, |spec| spec.syncs_fdb);
+        stations.retain(|station| !is_here(ports, station));
         if taps.is_empty() || stations.is_empty() {
             return;
         }
         match Netlink::open().and_then(|mut netlink| netlink.remove(&taps, &stations)) {
             Ok(count) => {
-                self.departed.failures = 0;
+                self.failures = 0;
                 debug!("{} stations have left, {count} entries of bridges", stations.len());
             }
-            Err(why) => self.departed.has_failed(stations, &why, now),
+            Err(why) => self.has_failed(stations, &why, now),
         }
-    }
-
-    /// It has come back while it waited. Limits: the address that a guest was told, or has to use.
-    fn is_here(&self, station: &Station) -> bool {
-        let its = |(vlan, address): (VlanId, [u8; 6])| Station { vlan: vlan.raw(), address };
-        self.ports.values().any(|port| port.station().map(its) == Some(*station))
-    }
-
-    /// Taps that ask for something and are there. One that is gone has taken its entries along.
-    pub(super) fn taps(&self, asks: impl Fn(&PortSpec) -> bool) -> Vec<TapPort> {
-        let asking = self.ports.values().filter(|port| asks(&port.spec) && !port.is_leaving());
-        let tap = |port: &Port| {
-            let interface = bridge_fdb::interface(port.tap.name()?).ok()?;
-            Some(TapPort { interface, vlan: port.spec.rules.policy().vlan })
-        };
-        asking.filter_map(tap).collect()
     }
 }
 
@@ -122,6 +100,22 @@ impl Port {
         let address = policy.locked_mac.unwrap_or(vm.mac).0;
         Some((policy.vlan.of_untagged()?, address))
     }
+}
+
+/// It has come back while it waited. Limits: the address that a guest was told, or has to use.
+fn is_here(ports: &Ports, station: &Station) -> bool {
+    let its = |(vlan, address): (VlanId, [u8; 6])| Station { vlan: vlan.raw(), address };
+    ports.values().any(|port| port.station().map(its) == Some(*station))
+}
+
+/// Taps that ask for something and are there. One that is gone has taken its entries along.
+pub(super) fn taps(ports: &Ports, asks: impl Fn(&PortSpec) -> bool) -> Vec<TapPort> {
+    let asking = ports.values().filter(|port| asks(&port.spec) && !port.is_leaving());
+    let tap = |port: &Port| {
+        let interface = bridge_fdb::interface(port.tap.name()?).ok()?;
+        Some(TapPort { interface, vlan: port.spec.rules.policy().vlan })
+    };
+    asking.filter_map(tap).collect()
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::os::since_boot;
 use super::record::{LINK, Record, RecordFds, StoredRecord, TEXT_LEN_MAX, WHOLE};
-use super::write_down::since_boot;
 use crate::channel::Channel;
 
 /// A manager that does not listen for so long keeps nothing new.

@@ -6,10 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use ringway_switch::PortId;
 use ringway_vhost_user::Listener;
 
-use super::Supervisor;
 use super::plane::OutgoingFd;
 use super::record::{Fds, ListenerRecord, RecordFds};
 use super::vm_port::{listen, permit};
@@ -123,14 +121,5 @@ impl ForwardSockets {
             Made::of(Listener::resume(fds.take(record.fd)?, &record.path, record.made())?)
         };
         Ok(Self(records.iter().map(resume).collect::<anyhow::Result<_>>()?))
-    }
-}
-
-impl Supervisor {
-    /// A change is over: Unix sockets that lead nowhere any more go.
-    pub(super) fn close_other_sockets(&mut self, id: PortId) {
-        if let Some(port) = self.ports.get_mut(&id) {
-            port.sockets.close_others(&port.spec);
-        }
     }
 }

@@ -10,41 +10,47 @@ mod activation;
 mod added_ports;
 mod admission;
 mod captures;
+mod changes;
 mod closing;
 mod control_client;
+mod control_clients;
 mod control_socket;
+mod data_planes;
 mod death;
 mod departed;
 mod descriptors;
 mod fd_store;
 mod forward_sockets;
 mod front_end;
+mod guests;
 mod journal;
+mod load;
 mod messages;
 mod neighbours;
-mod opened;
 mod order;
-mod orders;
+mod os;
 mod peer;
 mod plane;
 mod planes;
+mod port;
 mod ports;
+mod questions;
 mod record;
 mod reload;
-mod reloading;
 mod replace;
 mod requests;
-mod routers;
 pub mod run;
-mod shut_down;
+mod setup;
 mod source;
 mod state_file;
+mod station_file;
 mod stations;
 mod stats;
-mod succession;
+mod surroundings;
 mod system_calls;
 mod take_over;
 mod tap_port;
+mod taps;
 mod telling;
 mod timers;
 mod told;
@@ -53,44 +59,40 @@ mod vm_port;
 mod wake;
 mod write_down;
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ringway_foreign::DeferredDrop;
-use ringway_host::{EventFd, Events, Poller};
-use ringway_supervisor::requests::Requests;
-use ringway_supervisor::restart::Restarts;
+use ringway_host::{Events, Poller};
 use ringway_supervisor::succession::Event;
-use ringway_switch::PortId;
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use ringway_supervisor::wire::ToData;
 use tracing::info;
 
-use crate::config::resolver::Resolver;
-use crate::config::{LowOption, RunConfig, Settings};
+use crate::config::{LowOption, RunConfig};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
-use crate::signals::{catch, is_ignored};
 use crate::spec_text;
 use activation::Sockets;
 use added_ports::AddedPorts;
+use control_clients::LINES_PER_TURN;
 use control_socket::ControlSocket;
 use departed::LeftStations;
 use fd_store::FdStore;
 use journal::Watched;
 use neighbours::Neighbours;
-use order::Requester;
-use peer::UserNames;
+use order::{Order, Requester};
+use os::{Os, since_boot};
 use planes::Planes;
-use ports::Port;
-use requests::Question;
+use ports::Ports;
+use questions::Questions;
+use reload::Reloads;
+use replace::Programs;
+use setup::Setup;
+use station_file::StationFile;
+use surroundings::Surroundings;
+use timers::{TIMERS, Timer, next_due};
 use wake::Wake;
+use write_down::View;
 
 /// Events handled per turn of the loop.
 const EVENTS_MAX: usize = 64;
@@ -101,8 +103,8 @@ const LINK_DOWN_GRACE: Duration = Duration::from_millis(200);
 /// How often is looked whether what is owed has come.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The program that this process runs.
-const PROGRAM: &str = "/proc/self/exe";
+/// Longest wait for the data plane at the end.
+const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a supervisor does not serve any more.
 enum Ending {
@@ -111,72 +113,33 @@ enum Ending {
     Replace,
 }
 
-/// SIGHUP stays ignored if nohup(1) has asked for that, unless there is a file to read again.
-fn hears_hangup(file: Option<&Path>) -> bool {
-    file.is_some() || !is_ignored(SIGHUP)
+/// The running supervisor: parts that do not know each other, each with its own fields. In here
+/// one's news is handed to the next.
+pub struct Supervisor {
+    os: Os,
+    setup: Setup,
+    ports: Ports,
+    control: ControlSocket,
+    planes: Planes,
+    programs: Programs,
+    questions: Questions,
+    reloads: Reloads,
+    bridges: Bridges,
+    surroundings: Surroundings,
+    stores: Stores,
 }
 
-/// The running supervisor.
-pub struct Supervisor {
-    ports: BTreeMap<PortId, Port>,
-    poller: Poller,
-    control: ControlSocket,
-    signals: UnixStream,
-    reload_signals: UnixStream,
-    /// A child was stopped, goes on or has ended.
-    child_signals: UnixStream,
-    /// Rung when a thread has closed what front-ends had sent.
-    bell: Arc<EventFd>,
-    settings: Settings,
-    workers: u16,
-    /// The identity that default MAC addresses follow; it stays when the control socket moves.
-    identity: Identity,
-    /// The file to read again on SIGHUP.
-    file: Option<PathBuf>,
-    /// Settings that count more than the file's.
-    over: Vec<LowOption>,
-    /// By the clock that counts from the start of the machine.
-    started_ms: u64,
-    sandbox: Sandbox,
-    user_names: UserNames,
-    /// Sockets on which a service manager listens, of no port yet.
-    sockets: Sockets,
-    /// Closes what refused front-ends have sent.
-    refused: DeferredDrop,
-    /// The program that data planes are started from.
-    program: File,
-    planes: Planes,
-    journal: Watched,
-    restarts: Restarts,
-    /// The program that a client has named; behind an upgrade, the one before.
-    other_program: Option<File>,
-    /// The program that is to take this one's place is asked whether it can.
-    check: Option<replace::Check>,
-    fd_store: FdStore,
-    /// Those of front-ends.
-    requests: Requests,
-    questions: BTreeMap<u32, Question>,
-    reloading: Option<reloading::Reloading>,
-    next_order: u32,
-    next_ask: u32,
-    next_link: u32,
-    /// The data plane has told guests that their links are down: whether there were any.
-    links_down: Option<bool>,
-    counts: planes::Counts,
-    /// This machine's resolvers, when they were looked at last.
-    resolvers: crate::resolvers::Listed,
-    /// Those that routers' options name, with the numbers that their interfaces had then.
-    named_resolvers: BTreeMap<PortId, Vec<Resolver>>,
-    looked_around: Instant,
-    /// When its routes were looked at last.
-    routes_at: Option<Instant>,
-    station_file: stations::StationFile,
+/// Bridges of this machine, as far as guests are behind them.
+struct Bridges {
     departed: LeftStations,
     neighbours: Neighbours,
+}
+
+/// Files and descriptors by which another ringway goes on.
+struct Stores {
+    fds: FdStore,
     added: AddedPorts,
-    failed_reloads: u64,
-    /// A client has asked for the end.
-    is_to_stop: bool,
+    stations: StationFile,
 }
 
 impl Supervisor {
@@ -187,102 +150,62 @@ impl Supervisor {
     /// No port at all could be opened, or not each where that is wanted, the control socket cannot
     /// be, or the data plane does not work.
     pub fn start(
-        (config, needs_all): (RunConfig, bool),
+        config: RunConfig,
+        needs_all: bool,
         over: Vec<LowOption>,
-        (sandbox, mut sockets): (Sandbox, Sockets),
+        sandbox: Sandbox,
+        mut sockets: Sockets,
     ) -> anyhow::Result<Self> {
         let identity = Identity::here(&config.settings.control);
+        let poller = Rc::new(Poller::new().context("epoll")?);
         let control = match sockets.control(&config.settings.control)? {
-            Some(socket) => ControlSocket::over(socket, &config.settings)?,
-            None => ControlSocket::bind(&config.settings)?,
+            Some(socket) => ControlSocket::over(socket, &config.settings, &poller)?,
+            None => ControlSocket::bind(&config.settings, &poller)?,
         };
         let workers = spec_text::workers(&config);
-        let journal = Watched::create(workers)?;
-        let given = (sandbox, config.file);
-        let mut supervisor =
-            Self::new((config.settings, workers), identity, (control, journal), given)?;
-        supervisor.over = over;
-        supervisor.sockets = sockets;
+        let planes = Planes::new(poller.clone(), Watched::create(workers)?);
+        let started_ms = u64::try_from(since_boot().as_millis()).unwrap_or(0);
+        let (settings, file) = (config.settings, config.file);
+        let setup = Setup { settings, workers, identity, file, over, started_ms, sandbox, sockets };
+        let mut supervisor = Self::new(setup, poller, control, planes)?;
         supervisor.happens(Event::Begin);
         let asked = Requester::default();
         config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec, &asked));
         supervisor.open_added();
-        for name in supervisor.sockets.names() {
+        for name in supervisor.setup.sockets.names() {
             tracing::warn!("the service manager listens for {name:?}, and no port is called that");
         }
         supervisor.wait_for_the_first()?;
-        supervisor.check_ports(needs_all)?;
+        supervisor.ports.check(needs_all)?;
         Ok(supervisor)
     }
 
     /// One without ports and without a data plane.
     fn new(
-        (settings, workers): (Settings, u16),
-        identity: Identity,
-        (control, journal): (ControlSocket, Watched),
-        (sandbox, file): (Sandbox, Option<PathBuf>),
+        setup: Setup,
+        poller: Rc<Poller>,
+        control: ControlSocket,
+        planes: Planes,
     ) -> anyhow::Result<Self> {
-        let hears_hangup = hears_hangup(file.as_deref());
-        let poller = Poller::new().context("epoll")?;
-        let signals = catch(&[SIGINT, SIGTERM])?;
-        poller.add(signals.as_fd(), Wake::Signal.token())?;
-        let reload_signals = catch(if hears_hangup { &[SIGHUP] } else { &[] })?;
-        let child_signals = catch(&[SIGCHLD])?;
-        poller.add(child_signals.as_fd(), Wake::Child.token())?;
-        for caught in [&signals, &reload_signals, &child_signals] {
-            caught.set_nonblocking(true)?;
-        }
-        if hears_hangup {
-            poller.add(reload_signals.as_fd(), Wake::Reload.token())?;
-        }
-        let bell = Arc::new(EventFd::new().context("eventfd")?);
-        poller.add(bell.as_fd(), Wake::Bell.token())?;
-        poller.add(control.as_fd(), Wake::Control.token())?;
-        poller.add(journal.bell(), Wake::WorkerEnd.token())?;
+        let os = Os::new(poller, setup.file.as_deref())?;
+        os.poller.add(control.as_fd(), Wake::Control.token())?;
+        os.poller.add(planes.journal.bell(), Wake::WorkerEnd.token())?;
+        let ports = Ports::new(&os)?;
+        let bridges = Bridges { departed: LeftStations::new(), neighbours: Neighbours::new() };
+        let fds = FdStore::of_environment(vec![]);
+        let (added, stations) = (AddedPorts::of_environment(), StationFile::default());
         Ok(Self {
-            ports: BTreeMap::new(),
-            poller,
+            os,
+            setup,
+            ports,
             control,
-            signals,
-            reload_signals,
-            child_signals,
-            bell,
-            settings,
-            workers,
-            identity,
-            file,
-            over: Vec::new(),
-            started_ms: u64::try_from(write_down::since_boot().as_millis()).unwrap_or(0),
-            sandbox,
-            user_names: UserNames::default(),
-            sockets: Sockets::default(),
-            refused: DeferredDrop::start().context("starting a thread")?,
-            program: File::open(PROGRAM)
-                .with_context(|| format!("{PROGRAM} cannot be opened: mount /proc"))?,
-            planes: Planes::new(0),
-            journal,
-            restarts: Restarts::default(),
-            other_program: None,
-            check: None,
-            fd_store: FdStore::of_environment(vec![]),
-            requests: Requests::default(),
-            questions: BTreeMap::new(),
-            reloading: None,
-            next_order: 0,
-            next_ask: 0,
-            next_link: 0,
-            links_down: None,
-            counts: planes::Counts::default(),
-            resolvers: crate::resolvers::at_start(),
-            named_resolvers: BTreeMap::new(),
-            looked_around: Instant::now(),
-            routes_at: None,
-            station_file: stations::StationFile::default(),
-            departed: LeftStations::new(),
-            neighbours: Neighbours::new(),
-            added: AddedPorts::of_environment(),
-            failed_reloads: 0,
-            is_to_stop: false,
+            planes,
+            programs: Programs::new()?,
+            questions: Questions::default(),
+            reloads: Reloads::default(),
+            bridges,
+            surroundings: Surroundings::new(true),
+            stores: Stores { fds, added, stations },
         })
     }
 
@@ -307,18 +230,18 @@ impl Supervisor {
     fn serve(&mut self) -> anyhow::Result<Ending> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
-            if self.is_to_stop {
+            if self.os.is_to_stop {
                 info!("stopping: ringway stop");
                 return Ok(Ending::Stop);
             }
             self.run_due();
-            self.tell_bridges();
+            self.bridges.neighbours.tell(&self.ports);
             self.answer_reload();
             if !self.turn(&mut events, None)? {
                 info!("stopping");
                 return Ok(Ending::Stop);
             }
-            if self.is_over() {
+            if self.ports.is_over() {
                 info!("stopping: the front-end that it was given has gone");
                 return Ok(Ending::Stop);
             }
@@ -332,42 +255,113 @@ impl Supervisor {
     fn turn(&mut self, events: &mut Events, at_most: Option<Duration>) -> anyhow::Result<bool> {
         self.end_closing();
         self.look_after_planes();
-        self.fd_store.give_sign_of_life();
+        self.stores.fds.give_sign_of_life();
         self.store();
-        self.keep_added();
-        let soonest = self.next_due();
+        self.stores.added.keep(&self.ports);
+        let soonest = next_due(self);
         let until = soonest.map(|at| at.saturating_duration_since(Instant::now()));
         let timeout = until.into_iter().chain(at_most).min();
-        self.poller.wait(events, timeout)?;
+        self.os.poller.wait(events, timeout)?;
         for event in events.iter() {
             match Wake::from_token(event.token) {
                 Some(Wake::Signal) => {
-                    // Read, so that the next signal is noticed again.
-                    let _ = (&self.signals).read(&mut [0; 16]);
+                    self.os.heed(Wake::Signal);
                     return Ok(false);
                 }
                 Some(Wake::Reload) if !self.planes.is_holding() => {
-                    let _ = (&self.reload_signals).read(&mut [0; 16]);
+                    self.os.heed(Wake::Reload);
                     // There is no file to read again: its terminal was closed.
-                    if self.file.is_none() {
+                    if self.setup.file.is_none() {
                         return Ok(false);
                     }
-                    self.fd_store.tell(&fd_store::reloading());
+                    self.stores.fds.tell(&fd_store::reloading());
                     self.reload();
-                    self.fd_store.tell("READY=1");
+                    self.stores.fds.tell("READY=1");
                 }
-                Some(Wake::Bell) => drop(self.bell.drain()),
-                Some(Wake::Control) => self.accept_control_client(),
-                Some(Wake::ControlClient(client)) => self.serve_control_client(client),
+                Some(Wake::Bell) => drop(self.os.bell.drain()),
+                Some(Wake::Control) => self.control.accept(),
+                Some(Wake::ControlClient(client)) => self.serve_client(client as usize),
                 Some(Wake::Listener(port)) => self.accept(port),
                 Some(Wake::Link(port)) => self.serve_link(port),
                 Some(Wake::Plane(plane)) => self.hear_plane(plane),
                 Some(Wake::PlaneEnd(plane)) => self.on_plane_end(plane),
                 Some(Wake::WorkerEnd) => self.on_worker_end(),
-                Some(Wake::Child) => self.on_child(),
+                Some(Wake::Child) => {
+                    self.os.heed(Wake::Child);
+                    self.planes.doubt();
+                }
                 Some(Wake::Reload) | None => {}
             }
         }
         Ok(true)
+    }
+
+    /// Does everything that is due.
+    fn run_due(&mut self) {
+        for Timer { at, act } in &TIMERS {
+            // Asked behind it: what is to be done at once is due at the time of the question.
+            if at(self).is_some_and(|at| at <= Instant::now()) {
+                act(self);
+            }
+        }
+    }
+
+    /// A client has sent something, or can take more.
+    fn serve_client(&mut self, slot: usize) {
+        self.control.receive(slot);
+        for _ in 0..LINES_PER_TURN {
+            let Some((client, line)) = self.control.next_question(slot) else { break };
+            self.answer(client, &line);
+        }
+        self.control.end_turn(slot);
+    }
+
+    /// Everything is kept by the service manager, if it can; for a supervisor that goes on when
+    /// this process was killed, with another data plane.
+    fn store(&mut self) {
+        if self.stores.fds.has_store() {
+            let mut store = std::mem::take(&mut self.stores.fds);
+            View::of(self).store(&mut store);
+            self.stores.fds = store;
+        }
+    }
+
+    /// This machine's resolvers and routes are looked at, and routers hear of what is new.
+    fn look_around(&mut self) {
+        let (ports, identity) = (&mut self.ports, &self.setup.identity);
+        self.stores.stations.write(ports, identity, false);
+        for id in self.surroundings.look(ports, identity) {
+            self.tell_router(id);
+        }
+    }
+
+    /// Tells guests that the link is down, gives them a moment, and closes everything.
+    pub fn shut_down(mut self) {
+        self.programs.stop_check();
+        self.stores.fds.tell("STOPPING=1");
+        self.stores.fds.keep_only(&[]);
+        self.stores.fds.store_nothing();
+        let begun = Instant::now();
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        let message = |order| ToData::LinksDown { order };
+        if self.ports.any_linked() && self.planes.order(Order::LinksDown, message, vec![]) {
+            let is_over = |this: &Self| {
+                let is_waiting = match this.planes.links_down {
+                    None => begun.elapsed() < LAST_WAIT,
+                    Some(is_told) => is_told && begun.elapsed() < LINK_DOWN_GRACE,
+                };
+                !is_waiting || !this.ports.any_linked()
+            };
+            // A second signal means: now.
+            while !is_over(&self)
+                && matches!(self.turn(&mut events, Some(LOOK_EVERY / 10)), Ok(true))
+            {}
+        }
+        for id in self.ports.ids() {
+            self.drop_link(id, None);
+        }
+        self.bridges.neighbours.take_along();
+        self.stores.stations.write(&mut self.ports, &self.setup.identity, true);
+        self.planes.finish(LAST_WAIT);
     }
 }

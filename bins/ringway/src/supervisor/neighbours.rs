@@ -16,11 +16,11 @@
 use std::time::{Duration, Instant};
 
 use ringway_net::MacAddress;
-use ringway_supervisor::wire::{List, SEEN_IPS_MAX, SeenIp};
-use ringway_switch::PortId;
 use tracing::{debug, warn};
 
-use super::{Port, Supervisor};
+use super::departed::taps;
+use super::port::Port;
+use super::ports::Ports;
 use crate::bridge_fdb::neighbour::Neighbour;
 use crate::bridge_fdb::{self, Netlink, Objection, Resident, Synced, TapPort, bridge_of};
 use crate::chatter::Chatter;
@@ -126,43 +126,45 @@ impl Neighbours {
         let is_over = changes.is_some() && self.wanted.taps.is_empty();
         self.due = Some(now + pause).filter(|_| !is_over);
     }
-}
 
-impl Supervisor {
     /// Asks the kernel, if something has changed or the time has come.
-    pub(super) fn tell_bridges(&mut self) {
-        let taps = self.taps(|spec| spec.syncs_neighbours);
-        let residents = if taps.is_empty() { Vec::new() } else { self.residents() };
+    pub(super) fn tell(&mut self, ports: &Ports) {
+        let taps = taps(ports, |spec| spec.syncs_neighbours);
+        let residents = if taps.is_empty() {
+            Vec::new()
+        } else {
+            ports.values().flat_map(residents_of).collect()
+        };
         let now = Instant::now();
-        self.neighbours.note(Wanted { taps, residents }, now);
-        if !self.neighbours.is_due(now) {
+        self.note(Wanted { taps, residents }, now);
+        if !self.is_due(now) {
             return;
         }
-        let (count, is_waiting, why) = match self.sync_neighbours() {
+        let (count, is_waiting, why) = match self.sync() {
             Ok(Synced { failure, count, is_waiting, .. }) => (count, is_waiting, failure),
             Err(why) => (0, false, Some(why)),
         };
         let changes = why.is_none().then_some(count);
-        self.neighbours.have_been_told(changes, is_waiting, now);
+        self.have_been_told(changes, is_waiting, now);
         if count > 0 {
             debug!("{count} neighbours of bridges have come or gone");
         }
         if let Some(why) = why {
             let why = format!("bridges do not know where guests are: {why:#}");
-            self.neighbours.chatter.say_of(None, || warn!("{why}"));
+            self.chatter.say_of(None, || warn!("{why}"));
         }
     }
 
     /// No guest is here any more.
-    pub(super) fn take_neighbours_along(&mut self) {
-        if !self.neighbours.bridges.is_empty() {
-            self.neighbours.wanted.residents.clear();
-            let _ = self.sync_neighbours();
+    pub(super) fn take_along(&mut self) {
+        if !self.bridges.is_empty() {
+            self.wanted.residents.clear();
+            let _ = self.sync();
         }
     }
 
-    fn sync_neighbours(&mut self) -> anyhow::Result<Synced> {
-        let (state, mut netlink) = (&mut self.neighbours, Netlink::open()?);
+    fn sync(&mut self) -> anyhow::Result<Synced> {
+        let (state, mut netlink) = (self, Netlink::open()?);
         let (links, Wanted { taps, residents }) = (netlink.links()?, &state.wanted);
         let bridges = taps.iter().filter_map(|tap| bridge_of(&links, tap.interface));
         let bridges: Vec<u32> = bridges.collect();
@@ -173,22 +175,6 @@ impl Supervisor {
         let mut done = done?;
         state.note_refused(std::mem::take(&mut done.refused));
         Ok(done)
-    }
-
-    fn residents(&self) -> Vec<Resident> {
-        self.ports.values().flat_map(residents_of).collect()
-    }
-
-    /// The IP addresses that are used behind a port, as far as was seen.
-    pub(super) fn see_ips(&mut self, id: PortId, ips: List<SeenIp, SEEN_IPS_MAX>) {
-        if let Some(port) = self.ports.get_mut(&id) {
-            port.seen_ips = ips.into_inner();
-        }
-    }
-
-    /// A data plane serves that has seen nothing yet.
-    pub(super) fn forget_seen_ips(&mut self) {
-        self.ports.values_mut().for_each(|port| port.seen_ips.clear());
     }
 }
 

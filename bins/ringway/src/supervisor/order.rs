@@ -4,9 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use ringway_switch::PortId;
+use tracing::error;
 
 use super::control_client::ClientId;
+use super::control_socket::ControlSocket;
 use crate::config::PortSpec;
+use crate::control::{ChangeReply, PROTOCOL_VERSION, refusal, reply_line};
 
 /// Who asked for a change, and what is to be answered beside whether it was done.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +47,29 @@ impl Requester {
         Self { report: Some(report.clone()), ..Self::default() }
     }
 
+    /// A change was carried out: who asked for it is told.
+    pub(super) fn is_answered(&self, control: &mut ControlSocket, guest_told: bool) {
+        let Some(client) = self.client else { return };
+        let reply = ChangeReply {
+            version: PROTOCOL_VERSION,
+            ok: true,
+            guest_told,
+            at_next_connection: self.at_next_connection.iter().map(ToString::to_string).collect(),
+            warnings: self.warnings.clone(),
+        };
+        control.answer_client(client, &reply_line(&reply));
+    }
+
+    /// A change of that port was not carried out.
+    pub(super) fn is_refused(&self, control: &mut ControlSocket, name: &str, why: &str) {
+        let Some(client) = self.client else {
+            error!(port = name, "{why}");
+            return self.has_failed(|| format!("port {name} stays as it was: {why}"));
+        };
+        control.say_refused(why);
+        control.answer_client(client, &refusal(&[why.to_owned()]));
+    }
+
     /// Something that the file says cannot be done, which the log says, too.
     pub(super) fn has_failed(&self, why: impl FnOnce() -> String) {
         if let Some(report) = &self.report {
@@ -67,13 +93,7 @@ pub(super) enum Order {
         port: PortId,
         asked: Requester,
     },
-    /// A port changes; what it was before.
-    Change {
-        port: PortId,
-        before: Box<PortSpec>,
-        from_file: Option<Box<PortSpec>>,
-        asked: Requester,
-    },
+    Change(Box<Change>),
     Remove {
         port: PortId,
         asked: Requester,
@@ -90,13 +110,23 @@ pub(super) enum Order {
 impl Order {
     /// The same for another data plane: who has asked is answered by the first one.
     pub(super) fn unasked(mut self) -> Self {
-        if let Self::Open { asked, .. } | Self::Change { asked, .. } | Self::Remove { asked, .. } =
-            &mut self
-        {
-            *asked = Requester::default();
+        match &mut self {
+            Self::Open { asked, .. } | Self::Remove { asked, .. } => *asked = Requester::default(),
+            Self::Change(change) => change.asked = Requester::default(),
+            Self::Link { .. } | Self::Unlink { .. } | Self::LinksDown => {}
         }
         self
     }
+}
+
+/// A port changes.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) port: PortId,
+    /// As it was, and as the file had it.
+    pub(super) before: PortSpec,
+    pub(super) from_file: Option<PortSpec>,
+    pub(super) asked: Requester,
 }
 
 /// The outcome of an order.
@@ -104,4 +134,11 @@ pub(super) struct OrderOutcome {
     pub(super) is_told: bool,
     pub(super) is_closing: bool,
     pub(super) refusal: Option<String>,
+}
+
+impl OrderOutcome {
+    /// One that no data plane has said.
+    pub(super) fn of(refusal: Option<String>) -> Self {
+        Self { is_told: false, is_closing: false, refusal }
+    }
 }

@@ -1,28 +1,29 @@
 //! The data planes that there are, as processes; [`Succession`] says which of them serves.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::Read;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use ringway_host::Poller;
+use ringway_supervisor::requests::Requests;
+use ringway_supervisor::restart::Restarts;
 use ringway_supervisor::succession::{Event, PlaneNumber, Succession};
-use ringway_supervisor::wire::{Bytes, ToData};
+use ringway_supervisor::wire::ToData;
 use ringway_switch::PortId;
+use tracing::error;
 
 use super::control_client::ClientId;
-use super::order::{Order, Requester};
+use super::journal::Watched;
+use super::order::{Change, Order};
 use super::plane::{OutgoingFd, Plane};
 use super::record::{Fds, PlaneRecord};
-use super::{LOOK_EVERY, Supervisor, Wake};
-use crate::spec_text;
-
-/// The line of the log about a port that is held back.
-const HELD: &str = "its front-end waits a few seconds: data planes end again and again, the last \
-                    one while it served this port";
+use super::{LOOK_EVERY, Wake};
 
 /// All of them, by number.
 pub(super) struct Planes {
-    all: BTreeMap<PlaneNumber, Plane>,
+    poller: Rc<Poller>,
+    pub(super) all: BTreeMap<PlaneNumber, Plane>,
     pub(super) succession: Succession<ClientId>,
     /// Events whose turn comes when what follows from the one before is done.
     pub(super) events: VecDeque<Event<ClientId>>,
@@ -31,6 +32,14 @@ pub(super) struct Planes {
     is_begun: bool,
     /// Why the first one cannot.
     pub(super) why_ended: Option<String>,
+    pub(super) journal: Watched,
+    pub(super) restarts: Restarts,
+    /// Those of front-ends.
+    pub(super) requests: Requests,
+    pub(super) counts: Counts,
+    pub(super) last_order: u32,
+    /// The data plane has told guests that their links are down: whether there were any.
+    pub(super) links_down: Option<bool>,
 }
 
 /// For statistics.
@@ -44,18 +53,33 @@ pub(super) struct Counts {
 }
 
 impl Planes {
-    /// None yet; numbers begin behind that one.
-    pub(super) fn new(last: PlaneNumber) -> Self {
-        let (all, events) = (BTreeMap::new(), VecDeque::new());
-        let succession = Succession::new(last);
-        Self { all, succession, events, is_busy: false, is_begun: false, why_ended: None }
+    /// None yet.
+    pub(super) fn new(poller: Rc<Poller>, journal: Watched) -> Self {
+        Self {
+            poller,
+            all: BTreeMap::new(),
+            succession: Succession::new(0),
+            events: VecDeque::new(),
+            is_busy: false,
+            is_begun: false,
+            why_ended: None,
+            journal,
+            restarts: Restarts::default(),
+            requests: Requests::default(),
+            counts: Counts::default(),
+            last_order: 0,
+            links_down: None,
+        }
     }
 
     /// One that has served before another program took the place of this process's own.
-    pub(super) fn resume(&mut self, number: PlaneNumber, plane: Plane) {
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn resume(&mut self, number: PlaneNumber, plane: Plane) -> anyhow::Result<()> {
         self.succession = Succession::resume(number, self.succession.last());
         self.is_begun = true;
-        self.all.insert(number, plane);
+        self.add(number, plane)
     }
 
     /// The one that serves, or is about to.
@@ -157,145 +181,97 @@ impl Planes {
             plane.finish(at_most);
         }
     }
-}
 
-impl Supervisor {
-    /// All file descriptors that a data plane gets.
-    pub(super) fn all_descriptors(&self) -> Vec<OutgoingFd> {
-        let served = self.ports.values().filter(|port| port.failure.is_none());
-        let of_ports = served.flat_map(|port| {
-            let slots = port.link().into_iter().flat_map(|link| link.kept.replay());
-            let of_front_end = slots.flat_map(|(_, frame)| frame.fds.iter().cloned());
-            port.sent().into_iter().chain(of_front_end.map(OutgoingFd::FrontEnd))
-        });
-        of_ports.chain([OutgoingFd::Own(self.journal.file().clone())]).collect()
+    /// The number of the next order.
+    pub(super) fn next_number(&mut self) -> u32 {
+        self.last_order = self.last_order.wrapping_add(1);
+        self.last_order
     }
 
-    pub(super) fn watch_plane(&self, number: PlaneNumber, plane: &Plane) -> anyhow::Result<()> {
+    /// Gives an order to the running data plane, and to the one that is to follow it if that has
+    /// all that there is; without any the next one gets everything. `false`: there is none.
+    pub(super) fn order(
+        &mut self,
+        order: Order,
+        message: impl Fn(u32) -> ToData,
+        fds: Vec<OutgoingFd>,
+    ) -> bool {
+        let numbers = [self.next_number(), self.next_number()];
+        if let Some(next) = self.loaded_next() {
+            next.order(numbers[0], order.clone().unasked(), &message(numbers[0]), fds.clone());
+        }
+        let Some(plane) = self.loaded() else { return false };
+        plane.order(numbers[1], order, &message(numbers[1]), fds);
+        true
+    }
+
+    /// A change of that port that was ordered later, and is not done yet.
+    pub(super) fn later_change(&mut self, id: PortId, name: &str) -> Option<&mut Change> {
+        let change = |order| match order {
+            &mut Order::Change(ref mut change) => Some(&mut **change),
+            _ => None,
+        };
+        let mut changes = self.serving()?.orders.values_mut().filter_map(change);
+        changes.find(|change| change.port == id && change.before.name == name)
+    }
+
+    /// Watches a data plane, from now on one of these.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn add(&mut self, number: PlaneNumber, plane: Plane) -> anyhow::Result<()> {
         self.poller.add(plane.channel.as_fd(), Wake::Plane(number).token())?;
-        Ok(self.poller.add(plane.pidfd.as_fd(), Wake::PlaneEnd(number).token())?)
+        self.poller.add(plane.pidfd.as_fd(), Wake::PlaneEnd(number).token())?;
+        self.all.insert(number, plane);
+        Ok(())
     }
 
-    /// It closed its end, or said what cannot be.
-    pub(super) fn end_plane(&mut self, plane: PlaneNumber, why: &str) {
-        let running = self.planes.get(plane).filter(|it| !it.is_killed && !why.is_empty());
-        if let Some(running) = running {
-            tracing::error!("the data plane {why}: it is ended");
-            running.is_condemned = true;
+    pub(super) fn kill(&mut self, number: PlaneNumber, is_condemned: bool) {
+        let Some(plane) = self.all.get_mut(&number).filter(|plane| !plane.is_killed) else {
+            return;
+        };
+        if is_condemned && !std::mem::replace(&mut plane.is_condemned, true) {
+            error!("the data plane did not do what was its turn: it is ended");
         }
-        self.happens(Event::Lost { plane, is_condemned: !why.is_empty() });
-    }
-
-    /// Gives a data plane everything that there is: ports, front-ends and what was kept of them.
-    pub(super) fn load(&mut self, number: PlaneNumber) {
-        let settings = spec_text::settings(&self.settings, self.workers, self.has_routers());
-        let (is_next, now) = (self.planes.is_next(number), Instant::now());
-        if !self.planes.has_begun() {
-            self.recall_stations();
-        }
-        let Some(mut plane) = self.planes.remove(number) else { return };
-        plane.may_route = self.has_routers();
-        plane.begin_filling(&ToData::Config { settings });
-        for (&id, port) in &mut self.ports {
-            if port.failure.is_some() || port.is_leaving() {
-                continue;
-            }
-            let asked =
-                if is_next { Requester::default() } else { port.asked.take().unwrap_or_default() };
-            let Ok(spec) = spec_text::port(&port.spec, port.tap.name(), &self.identity) else {
-                continue;
-            };
-            let message = |order| ToData::Port { order, port: id.0, spec };
-            let order = Order::Open { port: id, asked };
-            let message = (message, port.sent());
-            Self::order(&mut plane, &mut self.next_order, order, message);
-            let Some(link) = port.link() else { continue };
-            if self.restarts.is_held(id.0, now) {
-                plane.without.insert(id);
-                continue;
-            }
-            let (link_number, spec) = (link.number, link.spec.clone());
-            let message = |order| ToData::Link { order, port: id.0, link: link_number, spec };
-            let order = Order::Link { port: id };
-            Self::order(&mut plane, &mut self.next_order, order, (message, vec![]));
-            for (slot, frame) in link.kept.replay() {
-                let bytes = Bytes::new(frame.bytes.clone()).unwrap_or_default();
-                let fds = frame.fds.iter().cloned().map(OutgoingFd::FrontEnd).collect();
-                plane.tell(&ToData::Slot { link: link_number, slot, bytes }, fds);
-            }
-        }
-        self.tell_of_stations(&mut plane);
-        plane.tell(&ToData::Replayed {}, vec![]);
-        plane.is_filled();
-        let held: Vec<PortId> = plane.without.iter().copied().collect();
-        self.planes.insert(number, plane);
-        for id in held {
-            self.complain(id, HELD);
-        }
-    }
-
-    /// Whether a front-end that has just come has to wait, because its port is held back: it may be
-    /// the one that was there when the data plane ended.
-    pub(super) fn holds_back(&mut self, id: PortId) -> bool {
-        let is_held = self.restarts.is_held(id.0, Instant::now());
-        let plane = self.planes.loaded().filter(|_| is_held);
-        let is_new = plane.map(|plane| plane.without.insert(id));
-        if is_new.is_some() {
-            self.complain(id, HELD);
-        }
-        is_new.is_some()
+        plane.kill();
+        let _ = self.poller.remove(plane.channel.as_fd());
     }
 
     /// A child was stopped, goes on or has ended.
-    pub(super) fn on_child(&mut self) {
-        let _ = (&self.child_signals).read(&mut [0; 16]);
-        if let Some(plane) = self.planes.serving() {
+    pub(super) fn doubt(&mut self) {
+        if let Some(plane) = self.serving() {
             plane.watch.doubts();
         }
     }
 
-    /// Sends what waits, notices who does not answer, starts a new one when its time has come.
-    pub(super) fn look_after_planes(&mut self) {
-        let now = Instant::now();
-        let beats = if self.planes.is_running() { self.journal.beats() } else { vec![] };
-        if let Some(plane) = self.planes.serving() {
+    /// Sends what waits, and notices who does not answer.
+    pub(super) fn look(&mut self, now: Instant) {
+        let beats = if self.is_running() { self.journal.beats() } else { vec![] };
+        if let Some(plane) = self.serving() {
             plane.flush();
             plane.look(now, &beats);
         }
-        if let Some(plane) = self.planes.next() {
+        if let Some(plane) = self.next() {
             plane.flush();
         }
-        self.serve_held_ports(now);
-        self.take_back_unsent(now);
-        self.look_after_check();
-        if self.planes.succession.wake_at().is_some_and(|at| at <= now) {
-            self.happens(Event::Due);
-        }
-        if self.planes.succession.waits_for_rest() && self.is_at_rest() {
-            self.happens(Event::AtRest);
-        }
-        self.hand_over(now);
-        self.ask_open_questions();
-        self.drop_links_that_waited(now);
     }
 
     /// When to do that again.
-    pub(super) fn next_look_at_planes(&self) -> Option<Instant> {
+    pub(super) fn next_look(&self, is_reloading: bool) -> Option<Instant> {
         let now = Instant::now();
-        let is_owed = self.planes.succession.is_changing()
-            || self.reloading.is_some()
+        let is_owed = self.succession.is_changing()
+            || is_reloading
             || !self.requests.is_empty()
-            || self.planes.current().is_none_or(|plane| !plane.orders.is_empty());
+            || self.current().is_none_or(|plane| !plane.orders.is_empty());
         let look = is_owed.then(|| now + LOOK_EVERY);
-        let numbers = [self.planes.succession.serving(), self.planes.succession.next()];
-        let planes =
-            numbers.into_iter().flatten().filter_map(|number| self.planes.all.get(&number));
-        let at = self.planes.current().and_then(|plane| plane.look_at);
+        let numbers = [self.succession.serving(), self.succession.next()];
+        let planes = numbers.into_iter().flatten().filter_map(|number| self.all.get(&number));
+        let at = self.current().and_then(|plane| plane.look_at);
         planes
             .filter_map(Plane::next_flush)
             .chain(look)
             .chain(at)
-            .chain(self.planes.succession.wake_at())
+            .chain(self.succession.wake_at())
             .chain(self.requests.wake_at())
             .chain(self.next_serving_held_ports(now))
             .min()

@@ -20,22 +20,22 @@ use std::time::Duration;
 
 use anyhow::Context;
 use nix::sys::signal::{SigSet, SigmaskHow};
-use ringway_supervisor::succession::Event;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tracing::{info, warn};
+use tracing::info;
 
-use super::Supervisor;
 use super::control_client::ClientId;
 use super::descriptors::Kept;
 use super::plane::nowhere;
-use super::record::{AskedRecord, file};
-use crate::control::refusal;
+use super::record::{AskedRecord, Record, file};
 use crate::sandbox;
 
 /// Bytes of what the new program complains about that are read.
 const COMPLAINT_LEN_MAX: u64 = 400;
+
+/// The program that this process runs.
+const PROGRAM: &str = "/proc/self/exe";
 
 /// The command of the new program, with the number of the file as its argument.
 const COMMAND: &str = "take-over";
@@ -52,22 +52,35 @@ impl Drop for Check {
     }
 }
 
-impl Supervisor {
-    /// The new data plane works: its program is to take the supervisor's place.
-    pub(super) fn check_program(&mut self, client: ClientId, stall: Duration) {
-        let pid = self.planes.current().map(super::plane::Plane::pid);
-        info!(pid, "upgraded: packets waited {stall:.1?}");
-        self.other_program = None;
-        match self.ask_the_program(asked(client, stall)) {
-            Ok(check) => self.check = Some(check),
-            Err(why) => self.happens(Event::Checked(Err(format!("{why:#}")))),
-        }
+/// The programs of data planes, and of this process.
+pub(super) struct Programs {
+    /// The one that data planes are started from.
+    pub(super) running: File,
+    /// The one that a client has named; behind an upgrade, the one before.
+    pub(super) other: Option<File>,
+    /// The one that is to take this one's place is asked whether it can.
+    check: Option<Check>,
+}
+
+impl Programs {
+    /// This process's own.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let running = File::open(PROGRAM)
+            .with_context(|| format!("{PROGRAM} cannot be opened: mount /proc"))?;
+        Ok(Self { running, other: None, check: None })
     }
 
-    fn ask_the_program(&self, asked: AskedRecord) -> anyhow::Result<Check> {
-        let record = file::write(&self.records(Some(asked))?)?;
+    /// Asks the new program whether it can read that record.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn begin_check(&mut self, record: File) -> anyhow::Result<()> {
+        self.other = None;
         let complaint = File::from(memfd_create("ringway-complaint", MemfdFlags::CLOEXEC)?);
-        let child = Command::new(format!("/proc/self/fd/{}", self.program.as_raw_fd()))
+        let child = Command::new(format!("/proc/self/fd/{}", self.running.as_raw_fd()))
             .arg0("ringway")
             .arg(COMMAND)
             .stdin(record)
@@ -75,58 +88,42 @@ impl Supervisor {
             .stderr(complaint.try_clone()?)
             .spawn()
             .context("starting it")?;
-        Ok(Check { child, complaint })
+        self.check = Some(Check { child, complaint });
+        Ok(())
     }
 
-    /// Hears what the new program says.
-    pub(super) fn look_after_check(&mut self) {
-        let Some(check) = &mut self.check else { return };
+    /// What the new program says, if it has.
+    pub(super) fn look_at_check(&mut self) -> Option<Result<(), String>> {
+        let check = self.check.as_mut()?;
         let outcome = match check.child.try_wait() {
-            Ok(None) => return,
+            Ok(None) => return None,
             Ok(Some(status)) if status.success() => Ok(()),
             Ok(Some(status)) => Err(complained(&mut check.complaint).unwrap_or(status.to_string())),
             Err(why) => Err(why.to_string()),
         };
         self.check = None;
-        self.happens(Event::Checked(outcome));
+        Some(outcome)
     }
 
-    /// Why this moment is not one to replace the supervisor, if it is not.
-    fn hindrance(&self) -> Option<String> {
-        let is_owed = !self.questions.is_empty() || self.reloading.is_some();
-        if !self.planes.is_alone() || !self.is_at_rest() || is_owed {
-            return Some("the data plane is busy".to_owned());
+    /// The other program is the one that data planes are started from, and the other way round.
+    pub(super) fn swap(&mut self) {
+        if let Some(other) = &mut self.other {
+            std::mem::swap(other, &mut self.running);
         }
-        if !self.refused.is_idle() {
-            return Some("what a front-end sent is still being closed".to_owned());
-        }
-        let busy = self.ports.values().find_map(|port| Some((port, port.is_changing()?)));
-        busy.map(|(port, why)| format!("port {}: {why}", port.spec.name))
     }
 
-    /// The program that is to be started in place now, if there is one.
-    pub(super) fn is_to_be_replaced(&self) -> bool {
-        self.planes.succession.waits_to_give_place() && self.hindrance().is_none()
+    pub(super) fn stop_check(&mut self) {
+        self.check = None;
     }
 
-    /// Starts the new program in place, and returns only if that fails; `before` is called last of
-    /// all.
-    pub(super) fn give_place(&mut self, before: impl FnOnce()) {
-        let Some((client, stall)) = self.planes.succession.replacement() else { return };
-        let why = match self.start_in_place(asked(client, stall), before) {
-            Ok(never) => match never {},
-            Err(why) => format!("{why:#}"),
-        };
-        self.happens(Event::NotReplaced { why });
-    }
-
-    fn start_in_place(
+    /// Starts the new program in place with these records, and returns only if that fails; `before`
+    /// is called last of all.
+    pub(super) fn start_in_place(
         &self,
-        asked: AskedRecord,
+        records: &[Record<'_>],
         before: impl FnOnce(),
     ) -> anyhow::Result<std::convert::Infallible> {
-        let records = self.records(Some(asked))?;
-        let file = file::write(&records)?;
+        let file = file::write(records)?;
         let arguments = ["ringway".to_owned(), COMMAND.to_owned(), file.as_raw_fd().to_string()];
         let arguments = arguments.map(CString::new).into_iter().collect::<Result<Vec<_>, _>>()?;
         let logging = crate::log::environment().map(|(name, value)| (name.into(), value.into()));
@@ -144,19 +141,11 @@ impl Supervisor {
         let inherited = records.iter().flat_map(|record| record.fds.iter().copied());
         let _kept = Kept::open(inherited.chain([file.as_fd()]).collect())?;
         let _rights = sandbox::Inherited::all().context("capabilities")?;
-        Ok(nix::unistd::fexecve(&self.program, &arguments, &environment)?)
-    }
-
-    /// This supervisor goes on.
-    pub(super) fn stays(&mut self, client: ClientId, why: Option<String>) {
-        let why = why.or_else(|| self.hindrance()).unwrap_or_default();
-        let why = format!("the data plane was upgraded; the old supervisor goes on: {why}");
-        warn!("{why}");
-        self.answer_client(client, &refusal(&[why]));
+        Ok(nix::unistd::fexecve(&self.running, &arguments, &environment)?)
     }
 }
 
-fn asked(client: ClientId, stall: Duration) -> AskedRecord {
+pub(super) fn asked(client: ClientId, stall: Duration) -> AskedRecord {
     let stall_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
     AskedRecord { slot: client.slot, serial: client.serial, stall_us }
 }

@@ -1,68 +1,42 @@
-//! Answers to requests on the control socket.
+//! Requests of clients, and the file that is read again: see [`reload`](super::reload).
 
-use std::collections::btree_map::Entry;
-use std::time::{Duration, Instant};
+use std::rc::Rc;
+use std::time::Instant;
 
-use ringway_supervisor::outbox::Owed;
-use ringway_supervisor::wire::{Bytes, ToData};
+use anyhow::Context;
+use ringway_supervisor::wire::ToData;
 use ringway_switch::PortId;
 use serde_json::{Map, Value};
-use tracing::warn;
+use tracing::{error, info};
 
-use super::Supervisor;
 use super::captures::CaptureFds;
 use super::control_client::ClientId;
+use super::control_socket::ControlSocket;
 use super::descriptors::explained;
-use super::order::Requester;
-use super::ports::Port;
+use super::order::{Report, Requester};
+use super::port::{Port, TOO_MANY};
+use super::questions::About;
+use super::reload::Reloading;
 use super::source::Source;
-use crate::config::error::no_port;
-use crate::config::routers::second_router;
-use crate::config::{PortSpec, SpecError, json, resolve_beside};
-use crate::control::{
-    ListedPort, PROTOCOL_VERSION, PortListReply, Request, StatsReply, StopReply, refusal,
-    reply_line,
-};
-use crate::{bridge_rights, log, log_filter, socket_reach};
-
-/// Longest wait for an answer of the data plane.
-const PATIENCE: Duration = Duration::from_secs(4);
+use super::{Supervisor, Wake};
+use crate::config::{PortSpec, RunConfig, Settings, SpecError, json, resolve_beside};
+use crate::control::{PROTOCOL_VERSION, Request, StopReply, refusal, reply_line};
+use crate::{log_filter, spec_text};
 
 /// Why a request is refused, one line per reason.
 type Refused = Vec<String>;
-
-/// A question to the data plane for a client.
-pub(super) struct Question {
-    client: ClientId,
-    about: About,
-    since: Instant,
-}
-
-/// The use of the data plane's answer.
-enum About {
-    /// Of statistics: what the supervisor knows is added.
-    Stats,
-    /// The same, as a list of ports.
-    List,
-    /// The client is told what the data plane says to this line.
-    Line(String),
-    /// The same, and this process logs so, too.
-    Log(String, String),
-    /// The same as for a line, and both get file descriptors.
-    Capture(String, CaptureFds),
-}
 
 impl Supervisor {
     /// Takes one line of a client, without the newline; it is answered with one, now or later.
     pub(super) fn answer(&mut self, client: ClientId, line: &str) {
         let asked = Requester { client: Some(client), ..Requester::default() };
         let done = match Request::parse(line) {
-            Err(why) => return self.answer_client(client, &refusal(&[why])),
+            Err(why) => return self.control.answer_client(client, &refusal(&[why])),
             Ok(Request::Stats) => {
-                self.see_bridges_of_taps();
-                return self.ask(client, About::Stats);
+                self.ports.see_bridges_of_taps();
+                return self.questions.ask(client, About::Stats);
             }
-            Ok(Request::PortList) => return self.ask(client, About::List),
+            Ok(Request::PortList) => return self.questions.ask(client, About::List),
             Ok(Request::PortAdd { port, until_restart: false }) => {
                 self.add_port(&port, Source::Added, asked)
             }
@@ -70,28 +44,29 @@ impl Supervisor {
                 self.add_port(&port, Source::UntilRestart, asked)
             }
             Ok(Request::PortRemove(name)) => {
-                self.known(&name).map(|id| self.remove_port(id, asked))
+                self.ports.known(&name).map(|id| self.remove_port(id, asked))
             }
             Ok(Request::PortSet { name, options }) => self.set_port(&name, &options, asked),
             Ok(Request::Fdb(question)) => {
-                let known = question.name.as_deref().map(|name| self.known(name)).transpose();
-                known.map(|_| self.ask(client, About::Line(line.to_owned())))
+                let known = question.name.as_deref().map(|name| self.ports.known(name)).transpose();
+                known.map(|_| self.questions.ask(client, About::Line(line.to_owned())))
             }
             Ok(Request::FdbFlush(question)) => {
-                let known = question.name.as_deref().map(|name| self.known(name)).transpose();
-                known.map(|_| self.ask(client, About::Line(line.to_owned())))
+                let known = question.name.as_deref().map(|name| self.ports.known(name)).transpose();
+                known.map(|_| self.questions.ask(client, About::Line(line.to_owned())))
             }
             Ok(Request::PortShow(question)) => {
-                let guest = question.guest.as_deref().map(|name| self.known(name)).transpose();
-                let known = self.known(&question.name).and(guest);
-                known.map(|_| self.ask(client, About::Line(line.to_owned())))
+                let guest =
+                    question.guest.as_deref().map(|name| self.ports.known(name)).transpose();
+                let known = self.ports.known(&question.name).and(guest);
+                known.map(|_| self.questions.ask(client, About::Line(line.to_owned())))
             }
             Ok(Request::Log(question)) => {
                 match log_filter::read(&question.level, &question.level) {
                     Err(why) => Err(vec![why.to_string()]),
                     Ok(_) => {
                         let line = Request::Log(question.clone()).to_line();
-                        self.ask(client, About::Log(line, question.level));
+                        self.questions.ask(client, About::Log(line, question.level));
                         Ok(())
                     }
                 }
@@ -99,101 +74,39 @@ impl Supervisor {
             Ok(Request::Reload) => self.begin_reload(client),
             Ok(Request::Stop) => self.begin_stop(client),
             Ok(Request::Trace(question)) => {
-                let known = self.known(&question.name);
-                known.map(|_| self.ask(client, About::Line(line.to_owned())))
+                let known = self.ports.known(&question.name);
+                known.map(|_| self.questions.ask(client, About::Line(line.to_owned())))
             }
             Ok(Request::Capture(question)) => {
-                let known = question.ports().iter().try_for_each(|name| self.known(name).map(drop));
+                let known =
+                    question.ports().iter().try_for_each(|name| self.ports.known(name).map(drop));
                 known.and_then(|()| self.begin_capture(client, line))
             }
             Ok(Request::Upgrade { program }) => self.begin_upgrade(client, program.as_deref()),
         };
         if let Err(why) = done {
             for why in &why {
-                self.control.chatter.say_of(None, || warn!("refused: {why}"));
+                self.control.say_refused(why);
             }
-            self.answer_client(client, &refusal(&why));
+            self.control.answer_client(client, &refusal(&why));
         }
     }
 
     /// A client asks for the end. A service manager might start it again at once.
     fn begin_stop(&mut self, client: ClientId) -> Result<(), Refused> {
-        if self.fd_store.is_of_service() {
+        if self.stores.fds.is_of_service() {
             let advice = "systemctl stop ringway, with --user if it is a user's";
             return Err(vec![format!("a service manager runs it: {advice}")]);
         }
         let (version, pid) = (PROTOCOL_VERSION, std::process::id());
-        self.answer_client(client, &reply_line(&StopReply { version, ok: true, pid }));
-        self.is_to_stop = true;
+        self.control.answer_client(client, &reply_line(&StopReply { version, ok: true, pid }));
+        self.os.is_to_stop = true;
         Ok(())
     }
 
-    fn ask(&mut self, client: ClientId, about: About) {
-        self.next_ask = self.next_ask.wrapping_add(1);
-        let question = Question { client, about, since: Instant::now() };
-        self.questions.insert(self.next_ask, question);
-    }
-
-    /// Asks the data plane what it was not asked yet: in each turn, as requests are handed over.
-    pub(super) fn ask_open_questions(&mut self) {
-        let Some(plane) = self.planes.running() else { return };
-        for (&ask, question) in &self.questions {
-            if let Entry::Vacant(place) = plane.asks.entry(ask) {
-                place.insert(Vec::new());
-                let (line, fds) = match &question.about {
-                    About::Stats | About::List => (Request::Stats.to_line(), vec![]),
-                    About::Line(line) | About::Log(line, _) => (line.clone(), vec![]),
-                    About::Capture(line, fds) => (line.clone(), fds.sent.clone()),
-                };
-                // A line of a client is shorter than what is told in one piece.
-                let bytes = Bytes::new(line.into_bytes()).unwrap_or_default();
-                plane.tell(&ToData::Ask { ask, bytes }, fds);
-            }
-        }
-    }
-
-    /// The data plane has answered.
-    pub(super) fn answered(&mut self, ask: u32) {
-        let Some(plane) = self.planes.serving() else { return };
-        plane.is_answered(Owed::Ask(ask));
-        let text = plane.asks.remove(&ask).unwrap_or_default();
-        let Some(Question { client, about, .. }) = self.questions.remove(&ask) else { return };
-        let impossible = |why| refusal(&[format!("the data plane says what cannot be: {why}")]);
-        let reply = match about {
-            About::Stats => serde_json::from_slice(&text)
-                .map_or_else(impossible, |told| reply_line(&self.stats(told))),
-            About::List => serde_json::from_slice(&text)
-                .map_or_else(impossible, |told| reply_line(&self.list_ports(told))),
-            About::Line(_) => String::from_utf8_lossy(&text).into_owned(),
-            About::Log(_, level) => {
-                log::set_level(&level);
-                String::from_utf8_lossy(&text).into_owned()
-            }
-            About::Capture(_, fds) => {
-                return self.answer_with(client, &String::from_utf8_lossy(&text), fds.handed);
-            }
-        };
-        self.answer_client(client, &reply);
-    }
-
-    /// When the next client is told that no data plane answers.
-    pub(super) fn next_giving_up(&self) -> Option<Instant> {
-        self.questions.values().map(|question| question.since + PATIENCE).min()
-    }
-
-    /// Clients whose questions no data plane answers are told so.
-    pub(super) fn give_up_questions(&mut self) {
-        let now = Instant::now();
-        let late = self.questions.extract_if(.., |_, question| question.since + PATIENCE <= now);
-        let why = "the data plane does not answer: it is being started anew";
-        for (_, question) in late.collect::<Vec<_>>() {
-            self.answer_client(question.client, &refusal(&[why.to_owned()]));
-        }
-    }
-
     fn begin_capture(&mut self, client: ClientId, line: &str) -> Result<(), Refused> {
-        let fds = CaptureFds::new(self.workers).map_err(|why| vec![explained(&why)])?;
-        self.ask(client, About::Capture(line.to_owned(), fds));
+        let fds = CaptureFds::new(self.setup.workers).map_err(|why| vec![explained(&why)])?;
+        self.questions.ask(client, About::Capture(line.to_owned(), fds));
         Ok(())
     }
 
@@ -203,9 +116,11 @@ impl Supervisor {
         source: Source,
         asked: Requester,
     ) -> Result<(), Refused> {
-        let low = json::read_port(port).map_err(texts)?.placed_beside(self.identity.control());
-        let spec = resolve_beside(&low, self.specs(), &self.settings.control).map_err(texts)?;
-        self.open_port((spec, source), asked).map_err(|why| vec![explained(&why)])
+        let home = self.setup.identity.control();
+        let low = json::read_port(port).map_err(texts)?.placed_beside(home);
+        let control = &self.setup.settings.control;
+        let spec = resolve_beside(&low, self.ports.specs(), control).map_err(texts)?;
+        self.open_port(spec, source, asked).map_err(|why| vec![explained(&why)])
     }
 
     fn set_port(
@@ -214,70 +129,186 @@ impl Supervisor {
         options: &Map<String, Value>,
         asked: Requester,
     ) -> Result<(), Refused> {
-        let id = self.known(name)?;
+        let id = self.ports.known(name)?;
         let options = json::read_options(options).map_err(texts)?;
-        let Some(port) = self.ports.get(&id) else { return self.known(name).map(drop) };
-        let mut spec = port.spec.clone();
-        let errors = spec.change(&options);
-        if !errors.is_empty() {
-            return Err(texts(errors));
-        }
-        let mut others = self.specs().filter(|other| other.name != name);
-        if let Some((_, wrong, advice)) = others.find_map(|other| spec.conflict_with(other)) {
-            return Err(vec![format!("port {name:?}: {wrong}: {advice}")]);
-        }
-        drop(others);
+        let spec = self.ports.changed(id, &options)?;
         let from_file = self.ports.get(&id).and_then(|port| port.from_file.clone());
         let changed = self.change_port(id, spec, from_file, asked);
         changed.map_err(|why| vec![explained(&why)])
     }
 
-    /// Says that a port's guest has the address of another one's, if it has.
-    pub(super) fn warn_of_shared_mac(&self, spec: &PortSpec) -> Option<String> {
-        let warning = self.identity.shared_mac(spec, self.specs())?;
-        warn!("{warning}");
-        Some(warning)
-    }
-
-    /// Warnings about a port that was asked for, where something is probably not meant.
-    pub(super) fn warnings_about(&self, spec: &PortSpec) -> Vec<String> {
-        let names: Vec<&str> = self.specs().map(|spec| spec.name.as_str()).collect();
-        let lost = spec.nat.lost_forward(&names);
-        let second = second_router(spec, self.specs());
-        let closed = socket_reach::barrier(spec);
-        let deaf = bridge_rights::missing(spec, self.sandbox.may_administer_networks());
-        for why in closed.iter().chain(&deaf) {
-            warn!(port = spec.name, "{why}");
+    /// A client asks to read the file again.
+    fn begin_reload(&mut self, client: ClientId) -> Result<(), Refused> {
+        if self.reloads.is_any() {
+            return Err(vec!["the file is just being carried out: reload once more".to_owned()]);
         }
-        let shared = self.warn_of_shared_mac(spec).into_iter();
-        shared.chain(lost).chain(second).chain(closed).chain(deaf).collect()
+        let (ports, settings) = (self.ports.of_file(), self.setup.settings.clone());
+        let report = Rc::default();
+        self.read_again(&report)?;
+        let since = Instant::now();
+        self.reloads.reloading = Some(Reloading { client, report, ports, settings, since });
+        Ok(())
     }
 
-    fn known(&self, name: &str) -> Result<PortId, Refused> {
-        let names = || self.specs().map(|spec| spec.name.as_str());
-        self.find_port(name).ok_or_else(|| vec![no_port(name, names())])
+    /// Answers the client whose file is carried out, as far as that was possible.
+    pub(super) fn answer_reload(&mut self) {
+        if let Some(reloading) = self.reloads.take_finished(Instant::now()) {
+            let reply = reloading.reply(&self.ports.of_file(), &self.setup);
+            self.control.answer_client(reloading.client, &reply);
+        }
     }
 
-    fn list_ports(&self, told: StatsReply) -> PortListReply {
-        let stats = self.stats(told);
-        let ports = self.ports.values().filter(|port| !port.is_leaving());
-        let ports = ports.zip(stats.ports).map(|(port, stats)| ListedPort {
-            port: json::write_port(&port.spec),
-            state: stats.state,
-            mac: port.vm.as_ref().map(|vm| vm.mac.to_string()),
-            socket: socket(port),
-            added: port.source != Source::Configuration,
+    /// SIGHUP asks to read the file again.
+    pub(super) fn reload(&mut self) {
+        if let Err(errors) = self.read_again(&Rc::default()) {
+            errors.iter().for_each(|why| error!("{why}"));
+            error!("{}: nothing has changed", self.setup.shown_file());
+        }
+    }
+
+    /// Reads the file again, and begins to carry out what it says otherwise; the report says what
+    /// cannot be.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; nothing has changed then.
+    fn read_again(&mut self, report: &Rc<Report>) -> Result<(), Refused> {
+        let shown = self.setup.shown_file();
+        let config = self.setup.read_again().and_then(|config| {
+            let objection = self.ports.objection_to(&config);
+            objection.map_or(Ok(config), |why| Err(vec![format!("{shown}: {why}")]))
         });
-        PortListReply { version: PROTOCOL_VERSION, ok: true, ports: ports.collect() }
+        self.reloads.failed += u64::from(config.is_err());
+        self.apply(config?, &Requester::by(report));
+        info!("{shown}: read again");
+        Ok(())
+    }
+
+    fn apply(&mut self, config: RunConfig, asked: &Requester) {
+        self.stores.added.is_changed |= self.ports.adopt(&config.ports, asked);
+        self.remove_surplus(|port| !config.ports.iter().any(|spec| spec.name == port.spec.name));
+        self.remove_surplus(|port| port.failure.is_some());
+        self.release_places(&config.ports, asked);
+        let (mut moves, others): (Vec<_>, Vec<_>) =
+            config.ports.into_iter().partition(|spec| self.ports.leads_elsewhere(spec));
+        // First those that wait for no other one. Where one stays, so do those that wait for it.
+        while let Some(at) = moves.iter().position(|spec| !self.ports.waits(spec, &moves)) {
+            let spec = moves.remove(at);
+            self.bring_about(spec, asked);
+        }
+        // Ports that take each other's places are closed first.
+        self.remove_surplus(|port| moves.iter().any(|spec| spec.name == port.spec.name));
+        for spec in moves.into_iter().chain(others) {
+            self.bring_about(spec, asked);
+        }
+        self.change_settings(config.settings, asked);
+    }
+
+    /// Ports of the file that go first: their places may be needed.
+    fn remove_surplus(&mut self, is_surplus: impl Fn(&Port) -> bool) {
+        let is_it = |port: &Port| port.from_file.is_some() && !port.is_leaving();
+        for id in self.ports.ids_of(|port| is_it(port) && is_surplus(port)) {
+            self.remove_port(id, Requester::default());
+        }
+    }
+
+    /// Routers give up places that others get, so that these find them free.
+    fn release_places(&mut self, wanted: &[PortSpec], asked: &Requester) {
+        for (id, spec, left) in self.ports.without_lost_places(wanted) {
+            let from_file = self.ports.get(&id).and_then(|port| port.from_file.clone());
+            // An error here hinders the whole change, too, which says so.
+            let is_done = self.change_port(id, spec, from_file, asked.clone()).is_ok();
+            let Some(port) = self.ports.get_mut(&id) else { continue };
+            if is_done {
+                // So the file as it was before says something else again.
+                port.from_file = left;
+            }
+            port.close_other_sockets();
+        }
+    }
+
+    /// A port that is there gets the file's options if those have changed; others are opened.
+    fn bring_about(&mut self, spec: PortSpec, asked: &Requester) {
+        let id = self.ports.find(&spec.name);
+        let Some((id, port)) = id.and_then(|id| Some((id, self.ports.get_mut(&id)?))) else {
+            return self.open_configured(spec, asked);
+        };
+        if port.spec.kind != spec.kind {
+            let kind = port.spec.kind.to_string();
+            if let Err(why) = self.move_port(id, spec, asked) {
+                self.note_refusal(id, &format!("stays {kind}: {}", explained(&why)), asked);
+            }
+            return;
+        }
+        let before = port.from_file.replace(spec.clone());
+        if before.as_ref() == Some(&spec) {
+            return;
+        }
+        if let Err(why) = self.change_port(id, spec, before.clone(), asked.clone()) {
+            self.note_refusal(id, &format!("stays as it was: {}", explained(&why)), asked);
+            // The next time it may be possible, so the file still says something new.
+            if let Some(port) = self.ports.get_mut(&id) {
+                port.from_file = before;
+            }
+        }
+    }
+
+    /// Opens a port of the configuration that leads elsewhere than the one of its name, which goes
+    /// then.
+    ///
+    /// # Errors
+    /// It cannot be opened; the other one stays.
+    fn move_port(&mut self, from: PortId, spec: PortSpec, asked: &Requester) -> anyhow::Result<()> {
+        let id = self.ports.free_id().context(TOO_MANY)?;
+        let mut port = Port::new(spec.clone(), Some(spec));
+        self.open_end(id, &mut port)?;
+        self.remove_port(from, Requester::default());
+        self.ports.insert(id, port);
+        self.order_open(id, asked.clone());
+        Ok(())
+    }
+
+    fn note_refusal(&self, id: PortId, how: &str, asked: &Requester) {
+        let name = self.ports.name(id);
+        error!(port = name, "{how}");
+        asked.has_failed(|| format!("port {name} {how}"));
+    }
+
+    fn change_settings(&mut self, mut settings: Settings, asked: &Requester) {
+        self.setup.keep_what_stays(&mut settings, asked);
+        if settings == self.setup.settings {
+            return;
+        }
+        let told = spec_text::settings(&settings, self.setup.workers, self.ports.has_routers());
+        if let Some(plane) = self.planes.loaded() {
+            plane.tell(&ToData::Config { settings: told }, vec![]);
+        }
+        let outcome = match settings.control == self.setup.settings.control {
+            true => self.control.change_permissions(&settings),
+            false => self.move_control_socket(&settings),
+        };
+        match outcome {
+            Ok(()) => self.setup.settings = settings,
+            Err(why) => {
+                let why = format!("the control socket stays as it is: {why:#}");
+                error!("{why}");
+                asked.has_failed(|| why);
+                let before = self.setup.settings.clone();
+                let Settings { control, control_mode, control_group, .. } = before;
+                self.setup.settings = Settings { control, control_mode, control_group, ..settings };
+            }
+        }
+    }
+
+    fn move_control_socket(&mut self, settings: &Settings) -> anyhow::Result<()> {
+        let control = ControlSocket::bind(settings, &self.os.poller)?;
+        self.os.poller.add(control.as_fd(), Wake::Control.token())?;
+        self.control.drop_clients();
+        let _ = self.os.poller.remove(self.control.as_fd());
+        self.control = control;
+        Ok(())
     }
 }
 
 fn texts(errors: Vec<SpecError>) -> Refused {
     errors.iter().map(ToString::to_string).collect()
-}
-
-fn socket(port: &Port) -> Option<String> {
-    let PortSpec { kind, .. } = &port.spec;
-    let path = std::path::absolute(kind.socket()?).ok()?;
-    Some(path.display().to_string())
 }

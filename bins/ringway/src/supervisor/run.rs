@@ -36,11 +36,11 @@ pub fn run(
     allow_file_descriptors();
     let control = std::path::absolute(&config.settings.control);
     let control = control.unwrap_or_else(|_| config.settings.control.clone());
-    let started = Supervisor::start((config, needs_all), over, (sandbox, sockets));
+    let started = Supervisor::start(config, needs_all, over, sandbox, sockets);
     let supervisor = started.context("ringway could not start")?;
     // The program that started it may wait for this line: from now on sockets can be connected to.
-    tracing::info!(control = %control.display(), "{}", supervisor.ready());
-    supervisor.fd_store.tell("READY=1");
+    tracing::info!(control = %control.display(), "{}", supervisor.ports.ready());
+    supervisor.stores.fds.tell("READY=1");
     serve(supervisor, log)
 }
 
@@ -61,10 +61,10 @@ pub fn take_over(taken: TakenOver, sandbox: Sandbox, log: &Log) -> anyhow::Resul
     allow_file_descriptors();
     // Named after a number otherwise.
     let _ = rustix::thread::set_name(c"ringway");
-    let supervisor = Supervisor::go_on(taken, sandbox).context("ringway could not go on")?;
+    let supervisor = taken.go_on(sandbox).context("ringway could not go on")?;
     replace::unblock_signals()?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "the new supervisor goes on");
-    supervisor.fd_store.tell("READY=1");
+    supervisor.stores.fds.tell("READY=1");
     serve(supervisor, log)
 }
 

@@ -1,12 +1,14 @@
 //! A supervisor that goes on where another one has written down how far it was.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use ringway_host::Poller;
 use ringway_supervisor::front_ends;
 use ringway_supervisor::restart::Restarts;
-use ringway_supervisor::succession::Event;
+use ringway_supervisor::succession::{Event, Succession};
 use ringway_supervisor::wire::{Bytes, SeenIp};
 use ringway_switch::PortId;
 use ringway_vhost_user::Connection;
@@ -23,12 +25,12 @@ use super::journal::Watched;
 use super::peer::Peer;
 use super::plane::{Plane, has_ended_within};
 use super::planes::Planes;
-use super::ports::Port;
-use super::record::{
-    AskedRecord, FdAt, LinkRecord, PlaneRecord, PortRecord, RecordFds, StoredRecord, Whole,
-};
+use super::port::Port;
+use super::record::{AskedRecord, FdAt, LinkRecord, PortRecord, RecordFds, StoredRecord, Whole};
+use super::setup::Setup;
 use super::source::Source;
 use super::stations::Stations;
+use super::surroundings::Surroundings;
 use super::tap_port::TapState;
 use super::vm_port::VmPort;
 use super::{Supervisor, replace};
@@ -97,155 +99,159 @@ fn journal(whole: &Whole, fds: &mut RecordFds) -> anyhow::Result<Watched> {
     }
 }
 
-impl Supervisor {
+impl TakenOver {
     /// Goes on from there. Without a data plane that goes on one is started, and gets everything.
     ///
     /// # Errors
     /// The operating system refuses, or not everything came along.
-    pub fn go_on(taken: TakenOver, sandbox: Sandbox) -> anyhow::Result<Self> {
-        let TakenOver { mut whole, mut fds, links } = taken;
+    pub(super) fn go_on(self, sandbox: Sandbox) -> anyhow::Result<Supervisor> {
+        let Self { mut whole, mut fds, links } = self;
         let settings = whole.settings()?;
-        let control = ControlSocket::resume(&whole.control, &settings, &mut fds)?;
-        let identity = Identity::of_parts(whole.machine.clone(), whole.instance()?);
-        let journal = journal(&whole, &mut fds)?;
-        let settings = (settings, whole.workers);
-        let given = (sandbox, whole.file.take());
-        let mut supervisor = Self::new(settings, identity, (control, journal), given)?;
-        (supervisor.started_ms, supervisor.over) = (whole.started_ms, whole.over());
-        let quarantined = whole.quarantined.iter().copied();
-        supervisor.restarts = Restarts::with_quarantined(quarantined, Instant::now());
-        supervisor.counts.deaths = whole.counts.deaths;
-        supervisor.counts.upgrades = whole.counts.upgrades;
-        supervisor.counts.forbidden_call = whole.counts.forbidden_call;
-        supervisor.next_order = whole.next.order;
-        (supervisor.next_ask, supervisor.next_link) = (whole.next.ask, whole.next.link);
+        let poller = Rc::new(Poller::new().context("epoll")?);
+        let control = ControlSocket::resume(&whole.control, &settings, &mut fds, &poller)?;
+        let setup = Setup {
+            settings,
+            workers: whole.workers,
+            identity: Identity::of_parts(whole.machine.clone(), whole.instance()?),
+            file: whole.file.take(),
+            over: whole.over(),
+            started_ms: whole.started_ms,
+            sandbox,
+            sockets: Sockets::default(),
+        };
+        let planes = resumed_planes(&whole, &mut fds, &poller)?;
+        let mut supervisor = Supervisor::new(setup, poller, control, planes)?;
+        supervisor.stores.fds = FdStore::of_environment(std::mem::take(&mut whole.stored));
+        supervisor.questions.last = whole.next.ask;
+        supervisor.ports.last_link = whole.next.link;
         // Routers are told again.
-        supervisor.resolvers = crate::resolvers::Listed::default();
+        supervisor.surroundings = Surroundings::new(false);
         for port in &whole.ports {
-            supervisor.resume_port(port, &mut fds)?;
+            resume_port(&mut supervisor, port, &mut fds)?;
         }
         for link in links {
-            supervisor.resume_link(link)?;
+            resume_link(&mut supervisor, link)?;
         }
-        supervisor.planes = Planes::new(whole.next.plane);
-        supervisor.fd_store = FdStore::of_environment(std::mem::take(&mut whole.stored));
         match whole.plane.take() {
-            Some(plane) => supervisor.resume_plane(&plane, &mut fds)?,
+            Some(plane) => {
+                let channel = fds.take(plane.channel)?;
+                supervisor.planes.resume(plane.number, Plane::resume(&plane, channel)?)?;
+            }
             None => {
-                supervisor.wait_for_the_end_of(whole.ended, &mut fds)?;
-                supervisor.journal.renew();
+                wait_for_the_end_of(whole.ended, &mut fds)?;
+                supervisor.planes.journal.renew();
                 supervisor.happens(Event::Begin);
                 supervisor.wait_for_the_first()?;
             }
         }
-        supervisor.resume_clients(&whole, &mut fds);
+        supervisor.control.resume_clients(&whole.clients, whole.next.client, &mut fds);
         if let Some([stop, reload]) = whole.caught {
             replace::send_again(fds.take(stop)?, Signal::TERM)?;
             replace::send_again(fds.take(reload)?, Signal::HUP)?;
         }
-        for id in supervisor.ids() {
+        for id in supervisor.ports.ids() {
             supervisor.happens_at(id, front_ends::Event::Hold(false));
         }
-        supervisor.recall_unopened();
-        supervisor.answer_upgrade(whole.asked);
+        supervisor.stores.added.recall_unopened(&supervisor.ports);
+        if let Some(AskedRecord { slot, serial, stall_us }) = whole.asked {
+            let pid = supervisor.planes.current().map(Plane::pid);
+            let reply = UpgradeReply { version: PROTOCOL_VERSION, ok: true, pid, stall_us };
+            supervisor.control.answer_client(ClientId { slot, serial }, &reply_line(&reply));
+        }
         Ok(supervisor)
     }
+}
 
-    fn resume_port(&mut self, record: &PortRecord, fds: &mut RecordFds) -> anyhow::Result<()> {
-        let mut port = Port::new(record.spec()?, record.as_in_file()?);
-        let is_quarantined = self.restarts.quarantined().any(|port| port == record.id);
-        (port.failure, port.is_served) = (record.failure.clone(), record.is_served);
-        port.replayed = record.replayed;
-        // Of a file all that an older supervisor had beside it was added.
-        let is_added = self.file.is_some() && port.from_file.is_none();
-        let source = if is_added { Source::Added } else { Source::Configuration };
-        port.source = record.source.unwrap_or(source);
-        let seen = record.seen_ips.iter();
-        port.seen_ips = seen.map(|&(vlan, address, ip)| SeenIp { vlan, address, ip }).collect();
-        let network = record.network.as_ref().and_then(|text| text.parse().ok());
-        if let Some(network) = network {
-            self.identity.choose_network(&port.spec.name, network);
-        }
-        self.choose_network(&port.spec);
-        port.stations = Stations::of_record(&record.stations);
-        if let Some(tap) = &record.tap {
-            port.tap = TapState::resume(tap, fds)?;
-        }
-        port.sockets = ForwardSockets::resume(&record.sockets, fds)?;
-        port.tap.reopen_at = record.reopens.then(Instant::now);
-        if let Some(vm) = record.vm.as_ref() {
-            port.vm = Some(VmPort::resume(&self.identity, &port.spec, vm, fds)?);
-        }
-        let is_new = self.ports.insert(PortId(record.id), port).is_none();
-        ensure!(is_new, "port {} is there twice", record.id);
-        if is_quarantined {
-            let why = record.vm.as_ref().and_then(|vm| vm.last_offence.clone());
-            let why = why.unwrap_or_default();
-            self.happens_at(PortId(record.id), front_ends::Event::Quarantine { why });
-        }
-        Ok(())
+/// Data planes, as far as they do not need ports.
+fn resumed_planes(
+    whole: &Whole,
+    fds: &mut RecordFds,
+    poller: &Rc<Poller>,
+) -> anyhow::Result<Planes> {
+    let mut planes = Planes::new(poller.clone(), journal(whole, fds)?);
+    planes.succession = Succession::new(whole.next.plane);
+    let quarantined = whole.quarantined.iter().copied();
+    planes.restarts = Restarts::with_quarantined(quarantined, Instant::now());
+    planes.counts.deaths = whole.counts.deaths;
+    planes.counts.upgrades = whole.counts.upgrades;
+    planes.counts.forbidden_call = whole.counts.forbidden_call;
+    planes.last_order = whole.next.order;
+    Ok(planes)
+}
+
+fn resume_port(
+    supervisor: &mut Supervisor,
+    record: &PortRecord,
+    fds: &mut RecordFds,
+) -> anyhow::Result<()> {
+    let Supervisor { setup, planes, ports, surroundings, .. } = supervisor;
+    let mut port = Port::new(record.spec()?, record.as_in_file()?);
+    let is_quarantined = planes.restarts.quarantined().any(|port| port == record.id);
+    (port.failure, port.is_served) = (record.failure.clone(), record.is_served);
+    port.replayed = record.replayed;
+    // Of a file all that an older supervisor had beside it was added.
+    let is_added = setup.file.is_some() && port.from_file.is_none();
+    let source = if is_added { Source::Added } else { Source::Configuration };
+    port.source = record.source.unwrap_or(source);
+    let seen = record.seen_ips.iter();
+    port.seen_ips = seen.map(|&(vlan, address, ip)| SeenIp { vlan, address, ip }).collect();
+    let network = record.network.as_ref().and_then(|text| text.parse().ok());
+    if let Some(network) = network {
+        setup.identity.choose_network(&port.spec.name, network);
     }
+    surroundings.choose_network(&port.spec, &mut setup.identity);
+    port.stations = Stations::of_record(&record.stations);
+    if let Some(tap) = &record.tap {
+        port.tap = TapState::resume(tap, fds)?;
+    }
+    port.sockets = ForwardSockets::resume(&record.sockets, fds)?;
+    port.tap.reopen_at = record.reopens.then(Instant::now);
+    if let Some(vm) = record.vm.as_ref() {
+        port.vm = Some(VmPort::resume(&setup.identity, &port.spec, vm, fds)?);
+    }
+    let is_new = ports.insert(PortId(record.id), port).is_none();
+    ensure!(is_new, "port {} is there twice", record.id);
+    if is_quarantined {
+        let why = record.vm.as_ref().and_then(|vm| vm.last_offence.clone());
+        let why = why.unwrap_or_default();
+        supervisor.happens_at(PortId(record.id), front_ends::Event::Quarantine { why });
+    }
+    Ok(())
+}
 
-    fn resume_link(&mut self, found: StoredRecord) -> anyhow::Result<()> {
-        let StoredRecord { text, mut fds } = found;
-        let record = LinkRecord::read(&text)?;
-        let port = self.ports.get_mut(&PortId(record.port));
-        let vm = port.and_then(|port| port.vm.as_mut()).context("a front-end without a port")?;
-        let closer = vm.closing.closer.clone();
-        let socket = closer.keep(fds.take(record.connection)?.into());
-        let connection = Connection::new(socket)?.closed_by(&closer).without_waiting();
-        let peer = Peer::of(&connection, &mut self.user_names);
-        let spec = Bytes::new(record.spec.clone().into_bytes()).context("a long port")?;
-        let (id, number) = (PortId(record.port), record.number);
-        let kept = record.kept(|at| Ok(Arc::new(closer.keep(fds.take(at)?))))?;
-        let mut link = FrontEnd::new(number, (connection, peer), spec);
-        link.kept = kept;
+fn resume_link(supervisor: &mut Supervisor, found: StoredRecord) -> anyhow::Result<()> {
+    let StoredRecord { text, mut fds } = found;
+    let record = LinkRecord::read(&text)?;
+    let (id, number) = (PortId(record.port), record.number);
+    let ports = &mut supervisor.ports;
+    let closer = ports.vm(id).context("a front-end without a port")?.closing.closer.clone();
+    let socket = closer.keep(fds.take(record.connection)?.into());
+    let connection = Connection::new(socket)?.closed_by(&closer).without_waiting();
+    let peer = Peer::of(&connection, &mut ports.user_names);
+    let spec = Bytes::new(record.spec.clone().into_bytes()).context("a long port")?;
+    let kept = record.kept(|at| Ok(Arc::new(closer.keep(fds.take(at)?))))?;
+    let mut link = FrontEnd::new(number, connection, peer, spec);
+    link.kept = kept;
+    ports.last_link = ports.last_link.max(number);
+    if let Some(vm) = ports.vm(id) {
         vm.link = Some(link);
-        self.next_link = self.next_link.max(number);
-        self.happens_at(id, front_ends::Event::Linked);
-        self.look_for_room(id);
-        self.note_request(id);
-        Ok(())
     }
+    supervisor.happens_at(id, front_ends::Event::Linked);
+    supervisor.look_for_room(id);
+    supervisor.planes.note_request(id, &supervisor.ports);
+    Ok(())
+}
 
-    /// A data plane ends with its supervisor. Two of them must never have the same rings.
-    fn wait_for_the_end_of(&self, ended: Option<FdAt>, fds: &mut RecordFds) -> anyhow::Result<()> {
-        let Some(process) = ended.map(|at| fds.take(at)).transpose()? else { return Ok(()) };
-        for (signal, at_most) in [(None, ENDS_WITHIN), (Some(Signal::KILL), KILLED_WITHIN)] {
-            if let Some(signal) = signal {
-                let _ = pidfd_send_signal(&process, signal);
-            }
-            if has_ended_within(&process, at_most)? {
-                return Ok(());
-            }
+/// A data plane ends with its supervisor. Two of them must never have the same rings.
+fn wait_for_the_end_of(ended: Option<FdAt>, fds: &mut RecordFds) -> anyhow::Result<()> {
+    let Some(process) = ended.map(|at| fds.take(at)).transpose()? else { return Ok(()) };
+    for (signal, at_most) in [(None, ENDS_WITHIN), (Some(Signal::KILL), KILLED_WITHIN)] {
+        if let Some(signal) = signal {
+            let _ = pidfd_send_signal(&process, signal);
         }
-        bail!("the data plane of the supervisor before does not end")
-    }
-
-    fn resume_plane(&mut self, record: &PlaneRecord, fds: &mut RecordFds) -> anyhow::Result<()> {
-        let channel = fds.take(record.channel)?;
-        let plane = Plane::resume(record, channel)?;
-        self.watch_plane(record.number, &plane)?;
-        self.planes.resume(record.number, plane);
-        Ok(())
-    }
-
-    /// A client that cannot be kept is disconnected: it asks again.
-    fn resume_clients(&mut self, whole: &Whole, fds: &mut RecordFds) {
-        for record in &whole.clients {
-            let stream = fds.take(record.stream).map(Into::into);
-            let resumed = stream.and_then(|stream| self.resume_client(record, stream));
-            if let Err(why) = resumed {
-                warn!("control client: {why:#}");
-            }
+        if has_ended_within(&process, at_most)? {
+            return Ok(());
         }
-        self.control.resume_serial(whole.next.client);
     }
-
-    fn answer_upgrade(&mut self, asked: Option<AskedRecord>) {
-        let Some(AskedRecord { slot, serial, stall_us }) = asked else { return };
-        let pid = self.planes.current().map(Plane::pid);
-        let reply = UpgradeReply { version: PROTOCOL_VERSION, ok: true, pid, stall_us };
-        self.answer_client(ClientId { slot, serial }, &reply_line(&reply));
-    }
+    bail!("the data plane of the supervisor before does not end")
 }

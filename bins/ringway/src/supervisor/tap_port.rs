@@ -9,15 +9,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::SockaddrIn6;
 use ringway_host::{Tap, TapError, TapOptions};
-use ringway_switch::PortId;
 use tracing::{info, warn};
 
-use super::Supervisor;
-use super::accept_backoff::RETRY_AFTER;
-use super::order::Requester;
 use super::plane::OutgoingFd;
 use super::record::{Fds, RecordFds, TapRecord};
-use crate::bridge_fdb::{self, Netlink};
 use crate::config::{PortKind, PortSpec};
 use crate::places::WIDE_SERVICE;
 
@@ -36,7 +31,7 @@ pub(super) struct TapState {
     /// Its interface is gone; it is opened again then.
     pub(super) reopen_at: Option<Instant>,
     /// It was opened again, and the data plane has not said yet that it has it.
-    is_reopening: bool,
+    pub(super) is_reopening: bool,
     /// The bridge that its interface was last seen to be a part of.
     bridge: Option<String>,
     /// Its interface is a new one, and not yet a part of anything.
@@ -119,7 +114,7 @@ impl TapState {
     }
 
     /// So it is a part of that bridge, or of none.
-    fn see_bridge(&mut self, bridge: Option<String>) {
+    pub(super) fn see_bridge(&mut self, bridge: Option<String>) {
         if bridge.is_some() {
             (self.bridge, self.notice) = (bridge, None);
         }
@@ -130,7 +125,7 @@ impl TapState {
     }
 
     /// Its interface was deleted, and ringway has made it anew: in no bridge, without addresses.
-    fn note_new(&mut self, port: &str) {
+    pub(super) fn note_new(&mut self, port: &str) {
         let Some(name) = &self.name else { return };
         let was_in = self.bridge.as_ref().map_or_else(String::new, |bridge| {
             format!(": the one before was in {bridge}: ip link set {name} master {bridge} up")
@@ -169,80 +164,6 @@ fn open_when_free(
         match Tap::open_queues(options, queues) {
             Err(TapError::Busy { .. }) if Instant::now() < until => std::thread::sleep(PAUSE),
             opened => return opened,
-        }
-    }
-}
-
-impl Supervisor {
-    /// The interface of a tap is gone; perhaps of one that was opened anew since.
-    pub(super) fn on_tap_gone(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        if port.failure.is_some() || port.is_leaving() || port.tap.is_reopening {
-            return;
-        }
-        let why = format!("{}: its interface is gone", port.spec.kind);
-        port.tap.reopen_at = match port.spec.kind {
-            PortKind::Tap { .. } => Some(Instant::now() + RETRY_AFTER),
-            _ => None,
-        };
-        let again = port.tap.reopen_at.map_or("not opened again", |_| "opened again when possible");
-        warn!(port = port.spec.name, "{why}: {again}");
-        port.failure = Some(why);
-    }
-
-    /// Notes which bridges taps are in, to say so when one of them is gone.
-    pub(super) fn see_bridges_of_taps(&mut self) {
-        let is_tap = |port: &super::Port| port.spec.kind.is_tap() && port.failure.is_none();
-        if !self.ports.values().any(is_tap) {
-            return;
-        }
-        // A service may not ask: then it is not known.
-        let Ok(mut netlink) = Netlink::open() else { return };
-        // Not all interfaces, of which there may be thousands: statistics are asked for often.
-        for port in self.ports.values_mut().filter(|port| is_tap(port)) {
-            let own = port.tap.name().and_then(|name| bridge_fdb::interface(name).ok());
-            let link = own.and_then(|own| netlink.link(own).ok());
-            let bridge = link.and_then(|link| netlink.link(link.bridge?).ok());
-            port.tap.see_bridge(bridge.map(|bridge| bridge.name));
-        }
-    }
-
-    /// When the next tap is to be opened again.
-    pub(super) fn next_reopening(&self) -> Option<Instant> {
-        let due = self.ports.values().filter_map(|port| port.tap.reopen_at);
-        due.filter(|_| !self.planes.is_holding()).min()
-    }
-
-    /// Opens taps again whose time has come.
-    pub(super) fn reopen_due_taps(&mut self) {
-        let now = Instant::now();
-        let workers = self.workers;
-        for id in self.ids() {
-            let Some(port) = self.ports.get_mut(&id) else { continue };
-            if self.planes.is_holding() || port.tap.reopen_at.is_none_or(|at| at > now) {
-                continue;
-            }
-            port.tap.reopen_at = None;
-            let spec = port.spec.clone();
-            let is_new = bridge_fdb::interface(&spec.kind.address()).is_err();
-            match port.tap.open(&spec, workers, Duration::ZERO) {
-                Ok(()) => {
-                    if is_new {
-                        port.tap.note_new(&spec.name);
-                    }
-                    port.failure = None;
-                    port.tap.is_reopening = true;
-                    self.order_open(id, Requester::default());
-                }
-                Err(why) => {
-                    let why = format!("{why:#}");
-                    if port.failure.as_ref() != Some(&why) {
-                        warn!(port = port.spec.name, "not opened again yet: {why}");
-                    }
-                    port.failure = Some(why);
-                    port.tap.reopen_at = Some(now + RETRY_AFTER);
-                }
-            }
         }
     }
 }

@@ -12,6 +12,7 @@ use ringway_supervisor::outbox::{Lane, Owed, Sending};
 use ringway_supervisor::wire::{Batch, GIVEN_MAX, List, ToData, pieces};
 use rustix::io::Errno;
 
+use super::order::Order;
 use super::plane::{OutgoingFd, Plane};
 
 /// Until what could not be sent is tried again.
@@ -59,6 +60,18 @@ impl Plane {
             self.tell(&ToData::Go { is_last, positions }, fds.into_iter().collect());
         }
         self.given.clear();
+    }
+
+    /// Gives it an order of that number, which it answers.
+    pub(super) fn order(
+        &mut self,
+        number: u32,
+        order: Order,
+        message: &ToData,
+        fds: Vec<OutgoingFd>,
+    ) {
+        self.orders.insert(number, order);
+        self.tell(message, fds);
     }
 
     /// Sends it, now or when that is possible.

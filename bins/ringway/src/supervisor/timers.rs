@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use super::Supervisor;
 
-struct Timer {
+pub(super) struct Timer {
     /// `None`: nothing is to be done at any time.
-    at: fn(&Supervisor) -> Option<Instant>,
-    act: fn(&mut Supervisor),
+    pub(super) at: fn(&Supervisor) -> Option<Instant>,
+    pub(super) act: fn(&mut Supervisor),
 }
 
 const fn timer(at: fn(&Supervisor) -> Option<Instant>, act: fn(&mut Supervisor)) -> Timer {
@@ -15,39 +15,27 @@ const fn timer(at: fn(&Supervisor) -> Option<Instant>, act: fn(&mut Supervisor))
 }
 
 /// In the order in which they are looked at.
-const TIMERS: [Timer; 9] = [
-    timer(|it| it.restarts.next_release(), Supervisor::release_due_ports),
-    timer(Supervisor::next_admission, Supervisor::tell_due_ports),
-    timer(|it| it.control.backoff.until, Supervisor::accept_clients_again),
-    timer(Supervisor::next_reopening, Supervisor::reopen_due_taps),
-    timer(Supervisor::next_look_around, Supervisor::look_around),
-    timer(|it| it.departed.due(), Supervisor::tidy_bridges),
-    timer(Supervisor::next_leaving, Supervisor::finish_leaving_ports),
-    timer(|it| it.control.next_deadline(), Supervisor::drop_slow_control_clients),
-    timer(Supervisor::next_giving_up, Supervisor::give_up_questions),
+pub(super) const TIMERS: [Timer; 9] = [
+    timer(|it| it.planes.restarts.next_release(), Supervisor::release_due_ports),
+    timer(|it| it.ports.next_admission(), Supervisor::tell_due_ports),
+    timer(|it| it.control.next_accepting(), |it| it.control.accept_again()),
+    timer(|it| it.ports.next_reopening(it.planes.is_holding()), Supervisor::reopen_due_taps),
+    timer(|it| it.surroundings.next_look(&it.ports), Supervisor::look_around),
+    timer(|it| it.bridges.departed.due(), |it| it.bridges.departed.tidy(&it.ports)),
+    timer(|it| it.ports.next_leaving(), Supervisor::finish_leaving_ports),
+    timer(|it| it.control.next_deadline(), |it| it.control.drop_slow_clients()),
+    timer(|it| it.questions.next_giving_up(), |it| it.questions.give_up(&mut it.control)),
 ];
 
 /// These are looked at in each turn, whatever has woken it.
 const LOOKED_AT: [fn(&Supervisor) -> Option<Instant>; 3] = [
-    |it| it.neighbours.due(),
-    Supervisor::next_look_at_planes,
-    |it| it.fd_store.next_sign_of_life(),
+    |it| it.bridges.neighbours.due(),
+    |it| it.planes.next_look(it.reloads.is_any()),
+    |it| it.stores.fds.next_sign_of_life(),
 ];
 
-impl Supervisor {
-    /// Does everything that is due.
-    pub(super) fn run_due(&mut self) {
-        for Timer { at, act } in &TIMERS {
-            // Asked behind it: what is to be done at once is due at the time of the question.
-            if at(self).is_some_and(|at| at <= Instant::now()) {
-                act(self);
-            }
-        }
-    }
-
-    /// When something is due next.
-    pub(super) fn next_due(&self) -> Option<Instant> {
-        let timers = TIMERS.iter().map(|timer| &timer.at).chain(&LOOKED_AT);
-        timers.filter_map(|at| at(self)).min()
-    }
+/// When something is due next.
+pub(super) fn next_due(all: &Supervisor) -> Option<Instant> {
+    let timers = TIMERS.iter().map(|timer| &timer.at).chain(&LOOKED_AT);
+    timers.filter_map(|at| at(all)).min()
 }

@@ -15,63 +15,20 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use ringway_supervisor::succession::Event;
 use rustix::fs::{Mode, OFlags, open};
-use tracing::{info, warn};
 
-use super::Supervisor;
-use super::control_client::ClientId;
-use crate::control::refusal;
-
-impl Supervisor {
-    /// Begins to replace the data plane by that program, or by the one that is now where this
-    /// process's own program was.
-    pub(super) fn begin_upgrade(
-        &mut self,
-        client: ClientId,
-        program: Option<&str>,
-    ) -> Result<(), Vec<String>> {
-        let text = |why: anyhow::Error| vec![format!("{why:#}")];
-        self.planes.succession.may_hand_over().map_err(|why| vec![why.to_owned()])?;
-        if program.is_some() && !self.is_trusted(client) {
-            return Err(vec![
-                "not permitted: only ringway's own user and root may name one".into(),
-            ]);
-        }
-        let path = match program {
-            Some(program) => PathBuf::from(program),
-            None => own_program().map_err(|why| text(why.into()))?,
-        };
-        let opened = open_program(&path);
-        let file = opened.map_err(|why| vec![format!("{}: {why:#}", path.display())])?;
-        self.other_program = Some(file);
-        info!(program = %path.display(), "upgrading");
-        self.happens(Event::HandOver { by: Some(client) });
-        Ok(())
-    }
-
-    /// Begins to replace the data plane by another one of the same program, which may do what this
-    /// one may not.
-    ///
-    /// # Errors
-    /// It is being replaced already, or started anew.
-    pub(super) fn renew_plane(&mut self) -> anyhow::Result<()> {
-        self.planes.succession.may_hand_over().map_err(anyhow::Error::msg)?;
-        self.happens(Event::HandOver { by: None });
-        Ok(())
-    }
-
-    /// The next one cannot follow.
-    pub(super) fn refuse_upgrade(&mut self, client: Option<ClientId>, why: &str) {
-        match client {
-            Some(_) => self.other_program = None,
-            None => self.answer_routers(Some(why)),
-        }
-        let why = format!("not upgraded: the new program: {why}: the old one goes on");
-        warn!("{why}");
-        if let Some(client) = client {
-            self.answer_client(client, &refusal(&[why]));
-        }
+/// The program of that name, or the one that is now where this process's own program was.
+///
+/// # Errors
+/// There is none that can be started.
+pub(super) fn chosen_program(named: Option<&str>) -> Result<(PathBuf, File), String> {
+    let path = match named {
+        Some(named) => PathBuf::from(named),
+        None => own_program().map_err(|why| why.to_string())?,
+    };
+    match open_program(&path) {
+        Ok(file) => Ok((path, file)),
+        Err(why) => Err(format!("{}: {why:#}", path.display())),
     }
 }
 

@@ -5,21 +5,16 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use ringway_net::MacAddress;
 use ringway_supervisor::front_ends::{self, Admission, History};
-use ringway_supervisor::wire::ToData;
-use ringway_switch::PortId;
 use ringway_vhost_user::{Access, Connection, FilePart, Listener, Made, SocketError};
-use tracing::info;
 
 use super::activation::InheritedSocket;
 use super::closing::Closing;
 use super::front_end::FrontEnd;
-use super::order::Order;
-use super::peer::Peer;
+use super::peer;
 use super::record::{RecordFds, VmRecord};
-use super::{Supervisor, peer};
 use crate::config::port::SocketAccess;
 use crate::config::values::Account;
 use crate::config::{PortKind, PortSpec};
@@ -221,38 +216,4 @@ pub(super) fn listen(socket: &Path, control: &Path) -> anyhow::Result<Listener> 
         Some(who) => anyhow!("{who}: stop it or choose another path"),
         None => anyhow!("{why}"),
     })
-}
-
-impl Supervisor {
-    /// The port of a virtual machine.
-    pub(super) fn vm(&mut self, id: PortId) -> Option<&mut VmPort> {
-        self.ports.get_mut(&id)?.vm.as_mut()
-    }
-
-    /// Links a front-end.
-    ///
-    /// # Errors
-    /// There is too much to tell the data plane of it.
-    pub(super) fn link(&mut self, id: PortId, connection: Connection) -> anyhow::Result<()> {
-        let port = self.ports.get(&id).context("the port is gone")?;
-        let spec = self.told(&port.spec)?;
-        let port = self.ports.get_mut(&id).context("the port is gone")?;
-        let vm = port.vm.as_mut().context("it is no virtual machine's")?;
-        let name = &port.spec.name;
-        let peer = Peer::of(&connection, &mut self.user_names);
-        port.chatter.say(name, || match &peer {
-            Some(peer) => info!(port = name, "front-end connected: {peer}"),
-            None => info!(port = name, "front-end connected"),
-        });
-        let connection = connection.without_waiting();
-        self.next_link += 1;
-        let number = self.next_link;
-        vm.link = Some(FrontEnd::new(number, (connection, peer), spec.clone()));
-        if !self.holds_back(id) {
-            let message =
-                |order| ToData::Link { order, port: id.0, link: number, spec: spec.clone() };
-            self.order_now(Order::Link { port: id }, message, vec![]);
-        }
-        Ok(())
-    }
 }

@@ -1,51 +1,66 @@
 //! Records of this supervisor, with which another one goes on where it is.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::os::unix::net::UnixStream;
 
 use anyhow::Context;
 use ringway_nat::Prefix4;
 use ringway_supervisor::front_ends::History;
 use ringway_switch::PortId;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::Supervisor;
+use super::control_socket::ControlSocket;
+use super::fd_store::FdStore;
 use super::front_end::FrontEnd;
 use super::journal::Watched;
-use super::planes;
-use super::ports::Port;
+use super::planes::{self, Planes};
+use super::port::Port;
+use super::ports::Ports;
 use super::record::{
     AskedRecord, Common, Counts, Fds, LINK, LinkRecord, ListenerRecord, Numbers, PortRecord,
     Record, VmRecord, WHOLE, Whole,
 };
+use super::setup::Setup;
 
-/// By the clock that counts from the start of the machine.
-pub(super) fn since_boot() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+/// All that is written down, as it is at this moment.
+pub(super) struct View<'a> {
+    ports: &'a Ports,
+    planes: &'a Planes,
+    setup: &'a Setup,
+    control: &'a ControlSocket,
+    stored: Vec<String>,
+    caught: [&'a UnixStream; 2],
+    last_ask: u32,
 }
 
-impl Supervisor {
+impl<'a> View<'a> {
+    pub(super) fn of(all: &'a Supervisor) -> Self {
+        let Supervisor { ports, planes, setup, control, .. } = all;
+        let (stored, caught) = (all.stores.fds.names(), all.os.caught());
+        Self { ports, planes, setup, control, stored, caught, last_ask: all.questions.last }
+    }
+
     /// Everything: what is of no front-end first.
     ///
     /// # Errors
     /// A path is no text.
-    pub(super) fn records(&self, asked: Option<AskedRecord>) -> anyhow::Result<Vec<Record<'_>>> {
+    pub(super) fn records(self, asked: Option<AskedRecord>) -> anyhow::Result<Vec<Record<'a>>> {
         let mut fds = Fds::default();
         let mut whole = self.whole(&mut fds)?;
         whole.next = Numbers {
             plane: self.planes.succession.last(),
-            order: self.next_order,
-            ask: self.next_ask,
-            link: self.next_link,
+            order: self.planes.last_order,
+            ask: self.last_ask,
+            link: self.ports.last_link,
             client: self.control.serial(),
         };
         whole.clients = self.control.client_records(&mut fds);
         whole.plane = self.planes.record(&mut fds);
-        whole.stored = self.fd_store.names();
+        whole.stored = self.stored.clone();
         whole.asked = asked;
-        whole.caught = Some([&self.signals, &self.reload_signals].map(|it| fds.put(it.as_fd())));
+        whole.caught = Some(self.caught.map(|it| fds.put(it.as_fd())));
         let mut all = vec![fds.with(&whole)?];
-        for (id, port) in &self.ports {
+        for (id, port) in self.ports.iter() {
             if let Some(link) = port.link() {
                 all.push(link_record(id.0, link)?);
             }
@@ -55,17 +70,13 @@ impl Supervisor {
 
     /// Everything of it is kept by the service manager, if it can; for a supervisor that goes on
     /// when this process was killed, with another data plane.
-    pub(super) fn store(&mut self) {
-        if !self.fd_store.has_store() {
-            return;
-        }
-        let mut store = std::mem::take(&mut self.fd_store);
+    pub(super) fn store(&self, store: &mut FdStore) {
         let mut keys = vec![WHOLE.to_owned()];
         match self.whole_to_store() {
             Ok(record) => store.keep(WHOLE, record),
             Err(why) => tracing::warn!("not kept: {why:#}"),
         }
-        for (id, port) in &self.ports {
+        for (id, port) in self.ports.iter() {
             let Some(link) = port.link() else { continue };
             let key = format!("{LINK}{}", link.number);
             if let Ok(record) = link_record(id.0, link) {
@@ -74,52 +85,48 @@ impl Supervisor {
             keys.push(key);
         }
         store.keep_only(&keys);
-        self.fd_store = store;
     }
 
-    fn whole_to_store(&self) -> anyhow::Result<Record<'_>> {
+    fn whole_to_store(&self) -> anyhow::Result<Record<'a>> {
         let mut fds = Fds::default();
         let mut whole = self.whole(&mut fds)?;
-        whole.next.link = self.next_link;
+        whole.next.link = self.ports.last_link;
         whole.ended = self.planes.current().map(|plane| fds.put(plane.pidfd.as_fd()));
         fds.with(&whole)
     }
 
-    /// The same of one front-end alone.
-    pub(super) fn store_link(&mut self, id: PortId) {
-        if !self.fd_store.has_store() {
-            return;
-        }
-        let mut store = std::mem::take(&mut self.fd_store);
-        let link = self.ports.get(&id).and_then(Port::link);
-        if let Some(link) = link
-            && let Ok(record) = link_record(id.0, link)
-        {
-            store.keep(&format!("{LINK}{}", link.number), record);
-        }
-        self.fd_store = store;
-    }
-
-    fn whole<'a>(&'a self, fds: &mut Fds<'a>) -> anyhow::Result<Whole> {
-        self.settings.control.to_str().context("the control socket's path is no text")?;
-        let identity = self.identity.parts();
-        let common = Common { settings: &self.settings, over: &self.over, identity };
+    fn whole(&self, fds: &mut Fds<'a>) -> anyhow::Result<Whole> {
+        self.setup.settings.control.to_str().context("the control socket's path is no text")?;
+        let identity = self.setup.identity.parts();
+        let common = Common { settings: &self.setup.settings, over: &self.setup.over, identity };
         let mut whole = Whole::new(&common, self.control.record(fds));
-        whole.started_ms = self.started_ms;
-        (whole.workers, whole.file) = (self.workers, self.file.clone());
-        let planes::Counts { deaths, upgrades, forbidden_call, .. } = self.counts;
+        whole.started_ms = self.setup.started_ms;
+        (whole.workers, whole.file) = (self.setup.workers, self.setup.file.clone());
+        let planes::Counts { deaths, upgrades, forbidden_call, .. } = self.planes.counts;
         whole.counts = Counts { deaths, upgrades, forbidden_call };
-        whole.quarantined = self.restarts.quarantined().collect();
-        whole.journal = Some(fds.put(self.journal.file().as_fd()));
+        whole.quarantined = self.planes.restarts.quarantined().collect();
+        whole.journal = Some(fds.put(self.planes.journal.file().as_fd()));
         whole.journal_layout = Some(Watched::LAYOUT);
         let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving());
         whole.ports = ports
             .map(|(id, port)| {
-                let network = self.identity.network_of(&port.spec.name);
+                let network = self.setup.identity.network_of(&port.spec.name);
                 port_record(id.0, port, network, fds)
             })
             .collect();
         Ok(whole)
+    }
+}
+
+/// What the service manager keeps of one front-end.
+pub(super) fn store_link(id: PortId, ports: &Ports, store: &mut FdStore) {
+    if !store.has_store() {
+        return;
+    }
+    if let Some(link) = ports.get(&id).and_then(Port::link)
+        && let Ok(record) = link_record(id.0, link)
+    {
+        store.keep(&format!("{LINK}{}", link.number), record);
     }
 }
 

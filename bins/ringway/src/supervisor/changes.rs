@@ -1,0 +1,352 @@
+//! Ports come, change and go: the supervisor's part at once, and an order to the data plane.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ringway_supervisor::front_ends::Event;
+use ringway_supervisor::wire::ToData;
+use ringway_switch::PortId;
+use serde_json::{Map, Value};
+use tracing::{error, info, warn};
+
+use super::added_ports::name_of;
+use super::descriptors::explained;
+use super::forward_sockets::ForwardSockets;
+use super::order::{Change, Order, OrderOutcome, Requester};
+use super::port::{Port, TOO_MANY};
+use super::source::Source;
+use super::{LINK_DOWN_GRACE, Supervisor};
+use crate::config::{PortKind, PortSpec, SpecError, json, resolve_beside};
+use crate::{socket_reach, spec_text};
+
+/// QEMU, for one, does not read a network card's configuration again.
+const CANNOT_TELL: &str =
+    "its front-end cannot tell the guest, which sees no change of its carrier";
+
+impl Supervisor {
+    /// The ports that were there when ringway ended, beside those of the configuration, which count
+    /// more.
+    pub(super) fn open_added(&mut self) {
+        for object in self.stores.added.recall_all() {
+            if let Err(why) = self.open_again(&object) {
+                let name = name_of(&object);
+                warn!(port = name, "it was added, and is not there any more: {why:#}");
+                self.stores.added.unopened.push(object);
+            }
+        }
+        self.stores.added.is_changed = true;
+    }
+
+    fn open_again(&mut self, object: &Map<String, Value>) -> anyhow::Result<()> {
+        let all = |errors: Vec<SpecError>| {
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            anyhow::anyhow!("{}", texts.join("; "))
+        };
+        let home = self.setup.identity.control();
+        let low = json::read_port(object).map_err(all)?.placed_beside(home);
+        if let Some(there) = self.ports.find(&low.name).and_then(|id| self.ports.get(&id)) {
+            let kind = &there.spec.kind;
+            match low.kind() {
+                Ok(its) if its.is_same_place(kind) => return Ok(()),
+                _ => bail!("the configuration has {}={kind}", low.name),
+            }
+        }
+        let control = &self.setup.settings.control;
+        let spec = resolve_beside(&low, self.ports.specs(), control).map_err(all)?;
+        let id = self.ports.free_id().context(TOO_MANY)?;
+        let mut port = Port::new(spec, None);
+        port.source = Source::Added;
+        let name = port.spec.name.clone();
+        // Its interface may come later: it is kept, as a port of the configuration would be.
+        if self.open_or_keep(id, port, &Requester::default()) {
+            info!(port = name, "added before ringway was started again");
+        }
+        Ok(())
+    }
+
+    /// Opens a port of the configuration. If that fails it is kept, with the reason.
+    pub(super) fn open_configured(&mut self, spec: PortSpec, asked: &Requester) {
+        let from_file = self.setup.file.is_some().then(|| spec.clone());
+        let Some(id) = self.ports.free_id() else {
+            error!(port = spec.name, "{TOO_MANY}");
+            return asked.has_failed(|| format!("port {} does not work: {TOO_MANY}", spec.name));
+        };
+        let port = Port::new(spec, from_file);
+        asked.warns(self.setup.warn_of_shared_mac(&port.spec, &self.ports));
+        if let Some(why) = socket_reach::barrier(&port.spec) {
+            warn!(port = port.spec.name, "{why}");
+            asked.warns([format!("port {}: {why}", port.spec.name)]);
+        }
+        self.open_or_keep(id, port, asked);
+    }
+
+    /// `false`: it cannot be opened, and is kept with the reason.
+    fn open_or_keep(&mut self, id: PortId, mut port: Port, asked: &Requester) -> bool {
+        let opened = self.open_end(id, &mut port);
+        if let Err(why) = &opened {
+            let (name, why) = (&port.spec.name, explained(why));
+            error!(port = name, "{why}");
+            asked.has_failed(|| format!("port {name} does not work: {why}"));
+            port.failure = Some(why);
+        }
+        self.ports.insert(id, port);
+        if opened.is_ok() {
+            self.order_open(id, asked.clone());
+        }
+        opened.is_ok()
+    }
+
+    /// Opens a port that was asked for.
+    ///
+    /// # Errors
+    /// It cannot be opened; nothing is left of it.
+    pub(super) fn open_port(
+        &mut self,
+        spec: PortSpec,
+        source: Source,
+        mut asked: Requester,
+    ) -> anyhow::Result<()> {
+        let id = self.ports.free_id().context(TOO_MANY)?;
+        let mut port = Port::new(spec, None);
+        port.source = source;
+        self.open_end(id, &mut port)?;
+        asked.warnings = self.setup.warnings_about(&port.spec, &self.ports);
+        self.ports.insert(id, port);
+        self.stores.added.is_changed = true;
+        self.order_open(id, asked);
+        Ok(())
+    }
+
+    pub(super) fn open_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
+        self.surroundings.choose_network(&port.spec, &mut self.setup.identity);
+        let is_start = !self.planes.is_begun();
+        self.setup.open_end(id, port, &self.os.poller, is_start)
+    }
+
+    /// The data plane is told of a port. Without a data plane the next one will be.
+    pub(super) fn order_open(&mut self, id: PortId, asked: Requester) {
+        if self.opens_first_router(id, &asked) {
+            return;
+        }
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let (spec, identity) = (&port.spec, &self.setup.identity);
+        let Ok(spec) = spec_text::port(spec, port.tap.name(), identity) else { return };
+        let message = |order| ToData::Port { order, port: id.0, spec: spec.clone() };
+        let order = Order::Open { port: id, asked: asked.clone() };
+        if !self.planes.order(order, message, port.sent()) {
+            port.asked = Some(asked);
+        }
+    }
+
+    /// A router was added, and the data plane may open no sockets: another one is started, which
+    /// gets the port with all others. `false`: it can be told as usual.
+    fn opens_first_router(&mut self, id: PortId, asked: &Requester) -> bool {
+        let is_router = self.ports.get(&id).is_some_and(|port| port.spec.kind == PortKind::Nat);
+        let is_sandboxed = self.setup.settings.sandbox;
+        let may_not = self.planes.loaded().is_some_and(|plane| !plane.may_route);
+        if !(is_router && is_sandboxed && may_not) {
+            return false;
+        }
+        // One that was begun for another router gets this one, too.
+        let begun = if self.planes.succession.is_renewing() { Ok(()) } else { self.renew_plane() };
+        match begun {
+            Ok(()) => {
+                if let Some(port) = self.ports.get_mut(&id) {
+                    port.asked = Some(asked.clone());
+                }
+            }
+            Err(why) => {
+                let done = OrderOutcome::of(Some(format!("{why:#}")));
+                self.finish(Order::Open { port: id, asked: asked.clone() }, &done);
+            }
+        }
+        true
+    }
+
+    /// The data plane that was started for a router serves, or has failed.
+    pub(super) fn answer_routers(&mut self, why: Option<&str>) {
+        for port in self.ports.ids() {
+            let asked = self.ports.get_mut(&port).and_then(|port| port.asked.take());
+            let Some(asked) = asked else { continue };
+            let done = OrderOutcome::of(why.map(str::to_owned));
+            self.finish(Order::Open { port, asked }, &done);
+        }
+    }
+
+    /// Taps whose time has come are opened again.
+    pub(super) fn reopen_due_taps(&mut self) {
+        for id in self.ports.reopen_due_taps(self.setup.workers, Instant::now()) {
+            self.order_open(id, Requester::default());
+        }
+    }
+
+    /// Removes a port; a connected guest is told first, and has a moment to see it.
+    pub(super) fn remove_port(&mut self, id: PortId, asked: Requester) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        info!(port = port.spec.name, "removed");
+        self.stores.added.is_changed = true;
+        let grace = if port.is_linked() { LINK_DOWN_GRACE } else { Duration::ZERO };
+        port.leaves_at = Some(Instant::now() + grace);
+        port.sockets = ForwardSockets::default();
+        self.happens_at(id, Event::Close);
+        if let Some(vm) = self.ports.vm(id) {
+            vm.close();
+        }
+        let message = |order| ToData::Remove { order, port: id.0 };
+        let order = Order::Remove { port: id, asked: asked.clone() };
+        if !self.planes.order(order, message, vec![]) {
+            asked.is_answered(&mut self.control, false);
+        }
+        self.finish_leaving_ports();
+    }
+
+    /// Gives a port other options; its kind stays. `from_file`: as the file had it before.
+    ///
+    /// # Errors
+    /// The operating system refuses; then nothing has changed.
+    pub(super) fn change_port(
+        &mut self,
+        id: PortId,
+        spec: PortSpec,
+        from_file: Option<PortSpec>,
+        mut asked: Requester,
+    ) -> anyhow::Result<()> {
+        self.surroundings.choose_network(&spec, &mut self.setup.identity);
+        let told = spec_text::port(&spec, None, &self.setup.identity)?;
+        self.stores.added.is_changed = true;
+        let port = self.ports.get_mut(&id).context("the port is gone")?;
+        let before = port.change(spec, &self.setup.identity)?;
+        let now = port.spec.clone();
+        self.setup.warn_of_change(&now, &before, &self.ports, &mut asked);
+        if now.is_link_up {
+            self.release(id);
+        }
+        let message = |order| ToData::Change { order, port: id.0, spec: told.clone() };
+        let change = Change { port: id, before, from_file, asked: asked.clone() };
+        let order = Order::Change(Box::new(change));
+        let Some(port) = self.ports.get_mut(&id) else { return Ok(()) };
+        let sockets = port.sockets.sent().collect();
+        if port.failure.is_some() || !self.planes.order(order, message, sockets) {
+            port.close_other_sockets();
+            asked.is_answered(&mut self.control, false);
+        }
+        Ok(())
+    }
+
+    /// A router hears of this machine's resolvers with its options.
+    pub(super) fn tell_router(&mut self, id: PortId) {
+        let Some(port) = self.ports.get(&id) else { return };
+        let Ok(spec) = spec_text::port(&port.spec, None, &self.setup.identity) else { return };
+        let message = |order| ToData::Change { order, port: id.0, spec: spec.clone() };
+        let (before, from_file) = (port.spec.clone(), port.from_file.clone());
+        let change = Change { port: id, before, from_file, asked: Requester::default() };
+        let order = Order::Change(Box::new(change));
+        self.planes.order(order, message, port.sockets.sent().collect());
+    }
+
+    /// An order is done.
+    pub(super) fn finish(&mut self, order: Order, done: &OrderOutcome) {
+        self.stores.added.is_changed |= done.refusal.is_some();
+        match order {
+            Order::Open { port, asked } => self.opened(port, &asked, done),
+            Order::Change(change) => self.changed(*change, done),
+            Order::Remove { port, asked } => {
+                asked.is_answered(&mut self.control, false);
+                if !done.is_told && self.ports.get(&port).is_some_and(Port::is_leaving) {
+                    self.finish_leaving(port);
+                }
+            }
+            Order::Link { port } => {
+                if let Some(why) = &done.refusal {
+                    self.ports.complain(port, format_args!("link: {why}"));
+                    self.drop_link(port, None);
+                }
+            }
+            Order::Unlink { port } => {
+                self.happens_at(port, Event::PlaneCloses(done.is_closing));
+            }
+            Order::LinksDown => self.planes.links_down = Some(done.is_told),
+        }
+    }
+
+    fn opened(&mut self, id: PortId, asked: &Requester, done: &OrderOutcome) {
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        let Some(why) = &done.refusal else {
+            port.note_serving();
+            return asked.is_answered(&mut self.control, false);
+        };
+        let name = port.spec.name.clone();
+        if asked.client.is_some() {
+            self.ports.close(id);
+            return asked.is_refused(&mut self.control, &name, why);
+        }
+        error!(port = name, "{why}");
+        asked.has_failed(|| format!("port {name} does not work: {why}"));
+        port.fail(why.clone());
+    }
+
+    fn changed(&mut self, change: Change, done: &OrderOutcome) {
+        let Change { port: id, before, from_file, mut asked } = change;
+        // The sockets that it leaves may be those that the next change goes back to.
+        let is_last = self.planes.later_change(id, &before.name).is_none();
+        let has_other_link = |port: &Port| port.spec.is_link_up != before.is_link_up;
+        let is_silent = self.ports.get(&id).is_some_and(|it| it.is_linked() && has_other_link(it));
+        if done.refusal.is_some() {
+            self.take_back(id, before, from_file);
+        }
+        let name = self.ports.name(id).to_owned();
+        if let Some(port) = self.ports.get_mut(&id).filter(|_| is_last) {
+            port.close_other_sockets();
+        }
+        if let Some(why) = &done.refusal {
+            return asked.is_refused(&mut self.control, &name, why);
+        }
+        info!(port = name, "changed");
+        if is_silent && !done.is_told {
+            asked.warnings.push(CANNOT_TELL.to_owned());
+        }
+        asked.is_answered(&mut self.control, done.is_told);
+    }
+
+    /// The data plane has refused a change: everything is as before. Where another one was ordered
+    /// meanwhile, that decides, and goes back behind both if it is refused, too.
+    fn take_back(&mut self, id: PortId, before: PortSpec, from_file: Option<PortSpec>) {
+        // Its number may be another port's by now.
+        let port = self.ports.get_mut(&id).filter(|port| port.spec.name == before.name);
+        if let Some(later) = self.planes.later_change(id, &before.name) {
+            let is_of_file = later.asked.client.is_none();
+            (later.before, later.from_file) = (before, from_file.clone());
+            if let Some(port) = port.filter(|_| !is_of_file) {
+                port.from_file = from_file;
+            }
+        } else if let Some(port) = port {
+            port.take_back(before, from_file, &self.setup.identity);
+        }
+    }
+
+    /// Settles orders: the next data plane is told of them with everything else.
+    pub(super) fn settle_orders(&mut self, orders: BTreeMap<u32, Order>) {
+        for order in orders.into_values() {
+            match order {
+                Order::Open { port, asked } => {
+                    if let Some(port) = self.ports.get_mut(&port) {
+                        port.asked = Some(asked);
+                    }
+                }
+                Order::Change(change) => change.asked.is_answered(&mut self.control, false),
+                Order::Remove { asked, .. } => asked.is_answered(&mut self.control, false),
+                Order::Unlink { .. } | Order::Link { .. } => {}
+                Order::LinksDown => self.planes.links_down = Some(false),
+            }
+        }
+        for id in self.ports.ids() {
+            self.happens_at(id, Event::PlaneCloses(false));
+            let Some(port) = self.ports.get_mut(&id) else { continue };
+            port.close_other_sockets();
+            if port.is_leaving() {
+                self.finish_leaving(id);
+            }
+        }
+    }
+}
