@@ -28,7 +28,7 @@ use super::stations::News;
 use super::telling::NEWER;
 use super::vm_port::VmPort;
 use crate::config::error::no_port;
-use crate::config::forward::ForwardSpec;
+use crate::config::reload::RunningPort;
 use crate::config::{LowOption, PortKind, PortSpec, RunConfig};
 use crate::units;
 
@@ -169,6 +169,19 @@ impl Ports {
         vms.filter_map(|port| port.vm.as_ref()).any(VmPort::is_over)
     }
 
+    /// Ports as a file finds them that is read again.
+    pub(super) fn running(&self) -> Vec<RunningPort<'_>> {
+        let running = self.iter().filter(|(_, port)| !port.is_leaving());
+        running
+            .map(|(id, port)| RunningPort {
+                number: id.0,
+                spec: &port.spec,
+                from_file: port.from_file.as_ref(),
+                has_failed: port.failure.is_some(),
+            })
+            .collect()
+    }
+
     /// Ports as the file has them.
     pub(super) fn of_file(&self) -> Vec<PortSpec> {
         let running = self.values().filter(|port| !port.is_leaving());
@@ -198,26 +211,6 @@ impl Ports {
         })
     }
 
-    /// Whether a port that is still to move is where this one leads: another one, or itself, if the
-    /// place is only spelled in another way.
-    pub(super) fn waits(&self, spec: &PortSpec, moves: &[PortSpec]) -> bool {
-        let is_there = |it: &&PortSpec| it.kind.is_same_place(&spec.kind);
-        let is_to_move = |it: &PortSpec| moves.iter().any(|other| other.name == it.name);
-        self.specs().filter(is_there).any(is_to_move)
-    }
-
-    /// Whether the port of that name leads elsewhere.
-    pub(super) fn leads_elsewhere(&self, spec: &PortSpec) -> bool {
-        self.specs().any(|port| port.name == spec.name && port.kind != spec.kind)
-    }
-
-    /// Whether the port of that name gets a place that this forward is in the way of.
-    fn gains(&self, wanted: &PortSpec, forward: &ForwardSpec) -> bool {
-        let own = self.specs().find(|spec| spec.name == wanted.name);
-        let has = |it: &&ForwardSpec| own.is_some_and(|own| own.nat.forwards.contains(it));
-        wanted.nat.forwards.iter().filter(|it| !has(it)).any(|it| it.is_in_way_of(forward))
-    }
-
     /// That port's options with some of them changed.
     ///
     /// # Errors
@@ -237,29 +230,6 @@ impl Ports {
             return Err(vec![format!("port {:?}: {wrong}: {advice}", spec.name)]);
         }
         Ok(spec)
-    }
-
-    /// Routers with places that others get, each without these, now and in the file.
-    pub(super) fn without_lost_places(
-        &self,
-        wanted: &[PortSpec],
-    ) -> Vec<(PortId, PortSpec, Option<PortSpec>)> {
-        let mut all = Vec::new();
-        for (&id, port) in self.iter().filter(|(_, port)| !port.is_leaving()) {
-            let is_own = |spec: &&PortSpec| spec.name == port.spec.name;
-            let Some(own) = wanted.iter().find(is_own) else { continue };
-            let moves = |forward: &ForwardSpec| {
-                let mut others = wanted.iter().filter(|spec| !is_own(spec));
-                !own.nat.forwards.contains(forward) && others.any(|it| self.gains(it, forward))
-            };
-            let (mut spec, mut left) = (port.spec.clone(), port.from_file.clone());
-            spec.nat.forwards.retain(|forward| !moves(forward));
-            left.iter_mut().for_each(|it| it.nat.forwards.retain(|forward| !moves(forward)));
-            if spec != port.spec {
-                all.push((id, spec, left));
-            }
-        }
-        all
     }
 
     /// Ports that were added and are in the file now are the file's from now on. `true`: some are.

@@ -19,6 +19,7 @@ use super::questions::About;
 use super::reload::Reloading;
 use super::source::Source;
 use super::{Supervisor, Wake};
+use crate::config::reload::{Reload, Step};
 use crate::config::{PortSpec, RunConfig, Settings, SpecError, json, resolve_beside};
 use crate::control::{PROTOCOL_VERSION, Request, StopReply, refusal, reply_line};
 use crate::{log_filter, spec_text};
@@ -185,45 +186,30 @@ impl Supervisor {
 
     fn apply(&mut self, config: RunConfig, asked: &Requester) {
         self.stores.added.is_changed |= self.ports.adopt(&config.ports, asked);
-        self.remove_surplus(|port| !config.ports.iter().any(|spec| spec.name == port.spec.name));
-        self.remove_surplus(|port| port.failure.is_some());
-        self.release_places(&config.ports, asked);
-        let (mut moves, others): (Vec<_>, Vec<_>) =
-            config.ports.into_iter().partition(|spec| self.ports.leads_elsewhere(spec));
-        // First those that wait for no other one. Where one stays, so do those that wait for it.
-        while let Some(at) = moves.iter().position(|spec| !self.ports.waits(spec, &moves)) {
-            let spec = moves.remove(at);
-            self.bring_about(spec, asked);
-        }
-        // Ports that take each other's places are closed first.
-        self.remove_surplus(|port| moves.iter().any(|spec| spec.name == port.spec.name));
-        for spec in moves.into_iter().chain(others) {
-            self.bring_about(spec, asked);
+        let mut reload = Reload::new(config.ports);
+        while let Some(step) = reload.next(&self.ports.running()) {
+            match step {
+                Step::Remove(number) => self.remove_port(PortId(number), Requester::default()),
+                Step::GiveUp { number, spec, from_file } => {
+                    self.give_up(PortId(number), *spec, from_file.map(|it| *it), asked);
+                }
+                Step::BringAbout(spec) => self.bring_about(*spec, asked),
+            }
         }
         self.change_settings(config.settings, asked);
     }
 
-    /// Ports of the file that go first: their places may be needed.
-    fn remove_surplus(&mut self, is_surplus: impl Fn(&Port) -> bool) {
-        let is_it = |port: &Port| port.from_file.is_some() && !port.is_leaving();
-        for id in self.ports.ids_of(|port| is_it(port) && is_surplus(port)) {
-            self.remove_port(id, Requester::default());
+    /// A router gives up places that others get, so that these find them free. `left`: as the file
+    /// has it from then on.
+    fn give_up(&mut self, id: PortId, spec: PortSpec, left: Option<PortSpec>, asked: &Requester) {
+        let from_file = self.ports.get(&id).and_then(|port| port.from_file.clone());
+        // An error here hinders the whole change, too, which says so.
+        let is_done = self.change_port(id, spec, from_file, asked.clone()).is_ok();
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        if is_done {
+            port.from_file = left;
         }
-    }
-
-    /// Routers give up places that others get, so that these find them free.
-    fn release_places(&mut self, wanted: &[PortSpec], asked: &Requester) {
-        for (id, spec, left) in self.ports.without_lost_places(wanted) {
-            let from_file = self.ports.get(&id).and_then(|port| port.from_file.clone());
-            // An error here hinders the whole change, too, which says so.
-            let is_done = self.change_port(id, spec, from_file, asked.clone()).is_ok();
-            let Some(port) = self.ports.get_mut(&id) else { continue };
-            if is_done {
-                // So the file as it was before says something else again.
-                port.from_file = left;
-            }
-            port.close_other_sockets();
-        }
+        port.close_other_sockets();
     }
 
     /// A port that is there gets the file's options if those have changed; others are opened.

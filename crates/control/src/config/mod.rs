@@ -22,6 +22,7 @@ pub mod nat;
 mod option;
 pub mod options;
 pub mod port;
+pub mod reload;
 mod resolve;
 pub mod resolver;
 #[cfg(test)]
