@@ -11,6 +11,7 @@
 //! descriptor is an opaque `F`, which this crate only counts and hands on.
 #![forbid(unsafe_code)]
 
+pub mod changes;
 pub mod frame;
 pub mod front_ends;
 pub mod keep;

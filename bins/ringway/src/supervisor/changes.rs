@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use ringway_supervisor::changes::Change;
 use ringway_supervisor::front_ends::Event;
 use ringway_supervisor::wire::ToData;
 use ringway_switch::PortId;
@@ -13,7 +14,7 @@ use tracing::{error, info, warn};
 use super::added_ports::name_of;
 use super::descriptors::explained;
 use super::forward_sockets::ForwardSockets;
-use super::order::{Change, Order, OrderOutcome, Requester};
+use super::order::{Order, OrderOutcome, Requester};
 use super::port::{Port, TOO_MANY};
 use super::source::Source;
 use super::{LINK_DOWN_GRACE, Supervisor};
@@ -223,8 +224,7 @@ impl Supervisor {
             self.release(id);
         }
         let message = |order| ToData::Change { order, port: id.0, spec: told.clone() };
-        let change = Change { port: id, before, from_file, asked: asked.clone() };
-        let order = Order::Change(Box::new(change));
+        let order = Order::change(id, before, from_file, asked.clone());
         let Some(port) = self.ports.get_mut(&id) else { return Ok(()) };
         let sockets = port.sockets.sent().collect();
         if port.failure.is_some() || !self.planes.order(order, message, sockets) {
@@ -240,8 +240,7 @@ impl Supervisor {
         let Ok(spec) = spec_text::port(&port.spec, None, &self.setup.identity) else { return };
         let message = |order| ToData::Change { order, port: id.0, spec: spec.clone() };
         let (before, from_file) = (port.spec.clone(), port.from_file.clone());
-        let change = Change { port: id, before, from_file, asked: Requester::default() };
-        let order = Order::Change(Box::new(change));
+        let order = Order::change(id, before, from_file, Requester::default());
         self.planes.order(order, message, port.sockets.sent().collect());
     }
 
@@ -250,7 +249,7 @@ impl Supervisor {
         self.stores.added.is_changed |= done.refusal.is_some();
         match order {
             Order::Open { port, asked } => self.opened(port, &asked, done),
-            Order::Change(change) => self.changed(*change, done),
+            Order::Change { change, asked } => self.changed(*change, asked, done),
             Order::Remove { port, asked } => {
                 asked.is_answered(&mut self.control, false);
                 if !done.is_told && self.ports.get(&port).is_some_and(Port::is_leaving) {
@@ -286,17 +285,23 @@ impl Supervisor {
         port.fail(why.clone());
     }
 
-    fn changed(&mut self, change: Change, done: &OrderOutcome) {
-        let Change { port: id, before, from_file, mut asked } = change;
+    fn changed(&mut self, change: Change<PortSpec>, mut asked: Requester, done: &OrderOutcome) {
+        let (number, name) = (change.port, change.name.clone());
+        let was_up = change.before.is_link_up;
+        // Its number may be another port's by now.
+        let port = self.ports.get_mut(&PortId(number));
+        let mut port = port.filter(|port| port.spec.name == name);
+        let is_silent =
+            port.as_ref().is_some_and(|it| it.is_linked() && it.spec.is_link_up != was_up);
         // The sockets that it leaves may be those that the next change goes back to.
-        let is_last = self.planes.later_change(id, &before.name).is_none();
-        let has_other_link = |port: &Port| port.spec.is_link_up != before.is_link_up;
-        let is_silent = self.ports.get(&id).is_some_and(|it| it.is_linked() && has_other_link(it));
+        let is_last = self.planes.changes(number, &name).next().is_none();
         if done.refusal.is_some() {
-            self.take_back(id, before, from_file);
+            let undo = change.is_refused(self.planes.changes(number, &name));
+            if let Some(port) = &mut port {
+                port.take_back(undo, &self.setup.identity);
+            }
         }
-        let name = self.ports.name(id).to_owned();
-        if let Some(port) = self.ports.get_mut(&id).filter(|_| is_last) {
+        if let Some(port) = port.filter(|_| is_last) {
             port.close_other_sockets();
         }
         if let Some(why) = &done.refusal {
@@ -309,22 +314,6 @@ impl Supervisor {
         asked.is_answered(&mut self.control, done.is_told);
     }
 
-    /// The data plane has refused a change: everything is as before. Where another one was ordered
-    /// meanwhile, that decides, and goes back behind both if it is refused, too.
-    fn take_back(&mut self, id: PortId, before: PortSpec, from_file: Option<PortSpec>) {
-        // Its number may be another port's by now.
-        let port = self.ports.get_mut(&id).filter(|port| port.spec.name == before.name);
-        if let Some(later) = self.planes.later_change(id, &before.name) {
-            let is_of_file = later.asked.client.is_none();
-            (later.before, later.from_file) = (before, from_file.clone());
-            if let Some(port) = port.filter(|_| !is_of_file) {
-                port.from_file = from_file;
-            }
-        } else if let Some(port) = port {
-            port.take_back(before, from_file, &self.setup.identity);
-        }
-    }
-
     /// Settles orders: the next data plane is told of them with everything else.
     pub(super) fn settle_orders(&mut self, orders: BTreeMap<u32, Order>) {
         for order in orders.into_values() {
@@ -334,8 +323,9 @@ impl Supervisor {
                         port.asked = Some(asked);
                     }
                 }
-                Order::Change(change) => change.asked.is_answered(&mut self.control, false),
-                Order::Remove { asked, .. } => asked.is_answered(&mut self.control, false),
+                Order::Change { asked, .. } | Order::Remove { asked, .. } => {
+                    asked.is_answered(&mut self.control, false);
+                }
                 Order::Unlink { .. } | Order::Link { .. } => {}
                 Order::LinksDown => self.planes.links_down = Some(false),
             }

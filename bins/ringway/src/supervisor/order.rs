@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use ringway_supervisor::changes::Change;
 use ringway_switch::PortId;
 use tracing::error;
 
@@ -45,6 +46,11 @@ impl Requester {
     /// An order that a file gives; who asked is answered at its end.
     pub(super) fn by(report: &Rc<Report>) -> Self {
         Self { report: Some(report.clone()), ..Self::default() }
+    }
+
+    /// The file has asked for it, or the command line.
+    fn is_of_file(&self) -> bool {
+        self.report.is_some()
     }
 
     /// A change was carried out: who asked for it is told.
@@ -93,7 +99,10 @@ pub(super) enum Order {
         port: PortId,
         asked: Requester,
     },
-    Change(Box<Change>),
+    Change {
+        change: Box<Change<PortSpec>>,
+        asked: Requester,
+    },
     Remove {
         port: PortId,
         asked: Requester,
@@ -108,25 +117,28 @@ pub(super) enum Order {
 }
 
 impl Order {
+    /// A change of that port, with its options, and the file's, before.
+    pub(super) fn change(
+        port: PortId,
+        before: PortSpec,
+        from_file: Option<PortSpec>,
+        asked: Requester,
+    ) -> Self {
+        let (name, is_of_file) = (before.name.clone(), asked.is_of_file());
+        let change = Change { port: port.0, name, before, from_file, is_of_file };
+        Self::Change { change: Box::new(change), asked }
+    }
+
     /// The same for another data plane: who has asked is answered by the first one.
     pub(super) fn unasked(mut self) -> Self {
         match &mut self {
-            Self::Open { asked, .. } | Self::Remove { asked, .. } => *asked = Requester::default(),
-            Self::Change(change) => change.asked = Requester::default(),
+            Self::Open { asked, .. } | Self::Change { asked, .. } | Self::Remove { asked, .. } => {
+                *asked = Requester::default();
+            }
             Self::Link { .. } | Self::Unlink { .. } | Self::LinksDown => {}
         }
         self
     }
-}
-
-/// A port changes.
-#[derive(Debug, Clone)]
-pub(super) struct Change {
-    pub(super) port: PortId,
-    /// As it was, and as the file had it.
-    pub(super) before: PortSpec,
-    pub(super) from_file: Option<PortSpec>,
-    pub(super) asked: Requester,
 }
 
 /// The outcome of an order.

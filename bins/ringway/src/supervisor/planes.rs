@@ -6,19 +6,20 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ringway_host::Poller;
+use ringway_supervisor::changes::Change;
 use ringway_supervisor::requests::Requests;
 use ringway_supervisor::restart::Restarts;
 use ringway_supervisor::succession::{Event, PlaneNumber, Succession};
 use ringway_supervisor::wire::ToData;
-use ringway_switch::PortId;
 use tracing::error;
 
 use super::control_client::ClientId;
 use super::journal::Watched;
-use super::order::{Change, Order};
+use super::order::Order;
 use super::plane::{OutgoingFd, Plane};
 use super::record::{Fds, PlaneRecord};
 use super::{LOOK_EVERY, Wake};
+use crate::config::PortSpec;
 
 /// All of them, by number.
 pub(super) struct Planes {
@@ -205,14 +206,18 @@ impl Planes {
         true
     }
 
-    /// A change of that port that was ordered later, and is not done yet.
-    pub(super) fn later_change(&mut self, id: PortId, name: &str) -> Option<&mut Change> {
-        let change = |order| match order {
-            &mut Order::Change(ref mut change) => Some(&mut **change),
+    /// Changes of that port that are not answered yet, the oldest one first.
+    pub(super) fn changes(
+        &mut self,
+        port: u16,
+        name: &str,
+    ) -> impl Iterator<Item = &mut Change<PortSpec>> {
+        let orders = self.serving().into_iter().flat_map(|plane| plane.orders.values_mut());
+        let changes = orders.filter_map(|order| match order {
+            Order::Change { change, .. } => Some(&mut **change),
             _ => None,
-        };
-        let mut changes = self.serving()?.orders.values_mut().filter_map(change);
-        changes.find(|change| change.port == id && change.before.name == name)
+        });
+        changes.filter(move |change| change.is_of(port, name))
     }
 
     /// Watches a data plane, from now on one of these.

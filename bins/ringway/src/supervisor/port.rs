@@ -8,6 +8,7 @@
 
 use std::time::Instant;
 
+use ringway_supervisor::changes::Undo;
 use ringway_supervisor::wire::SeenIp;
 use ringway_switch::PORTS_MAX;
 use tracing::info;
@@ -156,19 +157,10 @@ impl Port {
         }
     }
 
-    /// The data plane has refused a change: it is as before, also in the file.
-    pub(super) fn take_back(
-        &mut self,
-        before: PortSpec,
-        from_file: Option<PortSpec>,
-        identity: &Identity,
-    ) {
-        let refused = std::mem::replace(&mut self.spec, before);
+    /// The data plane has refused a change.
+    pub(super) fn take_back(&mut self, undo: Undo<PortSpec>, identity: &Identity) {
+        let Some(refused) = undo.apply(&mut self.spec, &mut self.from_file) else { return };
         let _ = self.change_end(&refused);
-        if self.from_file.is_some() {
-            // The next time it may be possible, so the file still says something new.
-            self.from_file = from_file;
-        }
         if let Some(vm) = &mut self.vm {
             vm.mac = identity.mac_of(&self.spec);
         }
