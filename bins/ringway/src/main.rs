@@ -184,7 +184,10 @@ fn run_daemon(
         Ok(entered) => entered,
         Err(error) => return Errors::Text.finish(Err(error)),
     };
-    let outcome = supervisor::run::run((config, needs_all), over, (sandbox, sockets), &log);
+    let outcome = supervisor::run::run(
+        supervisor::run::Start { config, needs_all, over, sandbox, sockets },
+        &log,
+    );
     finish(&log, &outcome)
 }
 

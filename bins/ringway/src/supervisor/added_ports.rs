@@ -10,16 +10,17 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::{error, warn};
 
 use super::port::Port;
 use super::ports::Ports;
+use super::setup::Setup;
 use super::source::Source;
 use super::state_file;
-use crate::config::{PortKind, PortSpec, json};
+use crate::config::{PortKind, PortSpec, SpecError, json, resolve_beside};
 
 const FILE: &str = "added-ports.json";
 const VERSION: u32 = 1;
@@ -132,6 +133,30 @@ fn boot() -> String {
     let told = std::env::var(BOOT_VARIABLE).ok().filter(|it| !it.is_empty());
     let read = || fs::read_to_string(BOOT_FILE).ok();
     told.or_else(read).unwrap_or_default().trim().to_owned()
+}
+
+/// A port that was added, as it is to be opened again. `None`: it is there.
+///
+/// # Errors
+/// It cannot be, as the configuration is now.
+pub(super) fn again(
+    object: &Map<String, Value>,
+    ports: &Ports,
+    setup: &Setup,
+) -> anyhow::Result<Option<PortSpec>> {
+    let all = |errors: Vec<SpecError>| {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        anyhow::anyhow!("{}", texts.join("; "))
+    };
+    let low = json::read_port(object).map_err(all)?.placed_beside(setup.identity.control());
+    if let Some(there) = ports.find(&low.name).and_then(|id| ports.get(&id)) {
+        let kind = &there.spec.kind;
+        match low.kind() {
+            Ok(its) if its.is_same_place(kind) => return Ok(None),
+            _ => bail!("the configuration has {}={kind}", low.name),
+        }
+    }
+    resolve_beside(&low, ports.specs(), &setup.settings.control).map_err(all).map(Some)
 }
 
 pub(super) fn name_of(object: &Map<String, Value>) -> Option<&str> {

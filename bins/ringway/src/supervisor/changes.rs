@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use ringway_supervisor::changes::Change;
 use ringway_supervisor::front_ends::Event;
 use ringway_supervisor::wire::ToData;
@@ -11,14 +11,15 @@ use ringway_switch::PortId;
 use serde_json::{Map, Value};
 use tracing::{error, info, warn};
 
-use super::added_ports::name_of;
+use super::added_ports::{again, name_of};
 use super::descriptors::explained;
 use super::forward_sockets::ForwardSockets;
 use super::order::{Order, OrderOutcome, Requester};
 use super::port::{Port, TOO_MANY};
 use super::source::Source;
 use super::{LINK_DOWN_GRACE, Supervisor};
-use crate::config::{PortKind, PortSpec, SpecError, json, resolve_beside};
+use crate::config::reload::Step;
+use crate::config::{PortKind, PortSpec};
 use crate::{socket_reach, spec_text};
 
 /// QEMU, for one, does not read a network card's configuration again.
@@ -40,25 +41,11 @@ impl Supervisor {
     }
 
     fn open_again(&mut self, object: &Map<String, Value>) -> anyhow::Result<()> {
-        let all = |errors: Vec<SpecError>| {
-            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            anyhow::anyhow!("{}", texts.join("; "))
-        };
-        let home = self.setup.identity.control();
-        let low = json::read_port(object).map_err(all)?.placed_beside(home);
-        if let Some(there) = self.ports.find(&low.name).and_then(|id| self.ports.get(&id)) {
-            let kind = &there.spec.kind;
-            match low.kind() {
-                Ok(its) if its.is_same_place(kind) => return Ok(()),
-                _ => bail!("the configuration has {}={kind}", low.name),
-            }
-        }
-        let control = &self.setup.settings.control;
-        let spec = resolve_beside(&low, self.ports.specs(), control).map_err(all)?;
+        let Some(spec) = again(object, &self.ports, &self.setup)? else { return Ok(()) };
         let id = self.ports.free_id().context(TOO_MANY)?;
+        let name = spec.name.clone();
         let mut port = Port::new(spec, None);
         port.source = Source::Added;
-        let name = port.spec.name.clone();
         // Its interface may come later: it is kept, as a port of the configuration would be.
         if self.open_or_keep(id, port, &Requester::default()) {
             info!(port = name, "added before ringway was started again");
@@ -231,6 +218,72 @@ impl Supervisor {
             port.close_other_sockets();
             asked.is_answered(&mut self.control, false);
         }
+        Ok(())
+    }
+
+    /// A step of a file that is read again.
+    pub(super) fn carry_out_step(&mut self, step: Step, asked: &Requester) {
+        match step {
+            Step::Remove(number) => self.remove_port(PortId(number), Requester::default()),
+            Step::GiveUp { number, spec, from_file } => {
+                self.give_up(PortId(number), *spec, from_file.map(|it| *it), asked);
+            }
+            Step::BringAbout(spec) => self.bring_about(*spec, asked),
+        }
+    }
+
+    /// A router gives up places that others get, so that these find them free. `left`: as the file
+    /// has it from then on.
+    fn give_up(&mut self, id: PortId, spec: PortSpec, left: Option<PortSpec>, asked: &Requester) {
+        let from_file = self.ports.get(&id).and_then(|port| port.from_file.clone());
+        // An error here hinders the whole change, too, which says so.
+        let is_done = self.change_port(id, spec, from_file, asked.clone()).is_ok();
+        let Some(port) = self.ports.get_mut(&id) else { return };
+        if is_done {
+            port.from_file = left;
+        }
+        port.close_other_sockets();
+    }
+
+    /// A port that is there gets the file's options if those have changed; others are opened.
+    fn bring_about(&mut self, spec: PortSpec, asked: &Requester) {
+        let name = spec.name.clone();
+        let id = self.ports.find(&name);
+        let Some((id, port)) = id.and_then(|id| Some((id, self.ports.get_mut(&id)?))) else {
+            return self.open_configured(spec, asked);
+        };
+        if port.spec.kind != spec.kind {
+            let kind = port.spec.kind.to_string();
+            if let Err(why) = self.move_port(id, spec, asked) {
+                asked.hears_of(&name, &format!("stays {kind}: {}", explained(&why)));
+            }
+            return;
+        }
+        let before = port.from_file.replace(spec.clone());
+        if before.as_ref() == Some(&spec) {
+            return;
+        }
+        if let Err(why) = self.change_port(id, spec, before.clone(), asked.clone()) {
+            asked.hears_of(&name, &format!("stays as it was: {}", explained(&why)));
+            // The next time it may be possible, so the file still says something new.
+            if let Some(port) = self.ports.get_mut(&id) {
+                port.from_file = before;
+            }
+        }
+    }
+
+    /// Opens a port of the configuration that leads elsewhere than the one of its name, which goes
+    /// then.
+    ///
+    /// # Errors
+    /// It cannot be opened; the other one stays.
+    fn move_port(&mut self, from: PortId, spec: PortSpec, asked: &Requester) -> anyhow::Result<()> {
+        let id = self.ports.free_id().context(TOO_MANY)?;
+        let mut port = Port::new(spec.clone(), Some(spec));
+        self.open_end(id, &mut port)?;
+        self.remove_port(from, Requester::default());
+        self.ports.insert(id, port);
+        self.order_open(id, asked.clone());
         Ok(())
     }
 

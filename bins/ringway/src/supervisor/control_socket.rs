@@ -16,6 +16,7 @@ use super::accept_backoff::AcceptBackoff;
 use super::control_client::{Client, is_trusted};
 use super::peer;
 use super::record::{ClientRecord, Fds, ListenerRecord, RecordFds};
+use super::wake::Wake;
 use crate::chatter::Chatter;
 use crate::config::Settings;
 use crate::places;
@@ -136,10 +137,21 @@ impl ControlSocket {
         })
     }
 
-    /// Changes who may ask. Clients that are connected stay.
-    pub(super) fn change_permissions(&mut self, settings: &Settings) -> anyhow::Result<()> {
-        self.permit(settings)?;
-        self.group = settings.control_group.as_ref().map(|group| group.id);
+    /// Follows other settings: clients that are connected stay unless the socket is elsewhere.
+    ///
+    /// # Errors
+    /// It stays as it is.
+    pub(super) fn follow(&mut self, settings: &Settings) -> anyhow::Result<()> {
+        if settings.control == self.listener.path() {
+            self.permit(settings)?;
+            self.group = settings.control_group.as_ref().map(|group| group.id);
+            return Ok(());
+        }
+        let other = Self::bind(settings, &self.poller)?;
+        self.poller.add(other.as_fd(), Wake::Control.token())?;
+        self.drop_clients();
+        let _ = self.poller.remove(self.as_fd());
+        *self = other;
         Ok(())
     }
 

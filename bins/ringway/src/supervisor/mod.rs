@@ -62,31 +62,31 @@ mod write_down;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use ringway_host::{Events, Poller};
-use ringway_supervisor::succession::Event;
 use ringway_supervisor::wire::ToData;
-use tracing::info;
+use tracing::{error, info};
 
-use crate::config::{LowOption, RunConfig};
-use crate::identity::Identity;
-use crate::sandbox::Sandbox;
+use crate::config::reload::Reload;
+use crate::config::{RunConfig, Settings};
+use crate::control::{PROTOCOL_VERSION, StopReply, refusal, reply_line};
 use crate::spec_text;
-use activation::Sockets;
 use added_ports::AddedPorts;
+use control_client::ClientId;
 use control_clients::LINES_PER_TURN;
 use control_socket::ControlSocket;
 use departed::LeftStations;
+use descriptors::explained;
 use fd_store::FdStore;
-use journal::Watched;
 use neighbours::Neighbours;
-use order::{Order, Requester};
-use os::{Os, since_boot};
+use order::{Order, Report, Requester};
+use os::Os;
 use planes::Planes;
 use ports::Ports;
-use questions::Questions;
-use reload::Reloads;
+use questions::{About, Questions};
+use reload::{Reloading, Reloads};
 use replace::Programs;
+use requests::{Command, Refused};
 use setup::Setup;
 use station_file::StationFile;
 use surroundings::Surroundings;
@@ -143,43 +143,6 @@ struct Stores {
 }
 
 impl Supervisor {
-    /// Opens every port and starts the data plane; a port that cannot be opened is reported and
-    /// left out. `over` are the settings that count more than the file's whenever it is read.
-    ///
-    /// # Errors
-    /// No port at all could be opened, or not each where that is wanted, the control socket cannot
-    /// be, or the data plane does not work.
-    pub fn start(
-        config: RunConfig,
-        needs_all: bool,
-        over: Vec<LowOption>,
-        sandbox: Sandbox,
-        mut sockets: Sockets,
-    ) -> anyhow::Result<Self> {
-        let identity = Identity::here(&config.settings.control);
-        let poller = Rc::new(Poller::new().context("epoll")?);
-        let control = match sockets.control(&config.settings.control)? {
-            Some(socket) => ControlSocket::over(socket, &config.settings, &poller)?,
-            None => ControlSocket::bind(&config.settings, &poller)?,
-        };
-        let workers = spec_text::workers(&config);
-        let planes = Planes::new(poller.clone(), Watched::create(workers)?);
-        let started_ms = u64::try_from(since_boot().as_millis()).unwrap_or(0);
-        let (settings, file) = (config.settings, config.file);
-        let setup = Setup { settings, workers, identity, file, over, started_ms, sandbox, sockets };
-        let mut supervisor = Self::new(setup, poller, control, planes)?;
-        supervisor.happens(Event::Begin);
-        let asked = Requester::default();
-        config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec, &asked));
-        supervisor.open_added();
-        for name in supervisor.setup.sockets.names() {
-            tracing::warn!("the service manager listens for {name:?}, and no port is called that");
-        }
-        supervisor.wait_for_the_first()?;
-        supervisor.ports.check(needs_all)?;
-        Ok(supervisor)
-    }
-
     /// One without ports and without a data plane.
     fn new(
         setup: Setup,
@@ -236,7 +199,10 @@ impl Supervisor {
             }
             self.run_due();
             self.bridges.neighbours.tell(&self.ports);
-            self.answer_reload();
+            if let Some(reloading) = self.reloads.take_finished(Instant::now()) {
+                let reply = reloading.reply(&self.ports.of_file(), &self.setup);
+                self.control.answer_client(reloading.client, &reply);
+            }
             if !self.turn(&mut events, None)? {
                 info!("stopping");
                 return Ok(Ending::Stop);
@@ -275,7 +241,10 @@ impl Supervisor {
                         return Ok(false);
                     }
                     self.stores.fds.tell(&fd_store::reloading());
-                    self.reload();
+                    if let Err(errors) = self.reload(&Rc::default()) {
+                        errors.iter().for_each(|why| error!("{why}"));
+                        error!("{}: nothing has changed", self.setup.shown_file());
+                    }
                     self.stores.fds.tell("READY=1");
                 }
                 Some(Wake::Bell) => drop(self.os.bell.drain()),
@@ -311,9 +280,93 @@ impl Supervisor {
         self.control.receive(slot);
         for _ in 0..LINES_PER_TURN {
             let Some((client, line)) = self.control.next_question(slot) else { break };
-            self.answer(client, &line);
+            let command = Command::read(&line, &self.ports, &self.setup);
+            if let Err(why) = command.and_then(|command| self.obey(client, command)) {
+                why.iter().for_each(|why| self.control.say_refused(why));
+                self.control.answer_client(client, &refusal(&why));
+            }
         }
         self.control.end_turn(slot);
+    }
+
+    /// Carries out a client's command, which is answered now or later.
+    fn obey(&mut self, client: ClientId, command: Command) -> Result<(), Refused> {
+        let asked = Requester { client: Some(client), ..Requester::default() };
+        let all = |why: anyhow::Error| vec![explained(&why)];
+        match command {
+            Command::Ask(about) => {
+                if matches!(about, About::Stats) {
+                    self.ports.see_bridges_of_taps();
+                }
+                self.questions.ask(client, about);
+            }
+            Command::Add(spec, source) => self.open_port(*spec, source, asked).map_err(all)?,
+            Command::Remove(id) => self.remove_port(id, asked),
+            Command::Change(id, spec) => {
+                let from_file = self.ports.get(&id).and_then(|port| port.from_file.clone());
+                self.change_port(id, *spec, from_file, asked).map_err(all)?;
+            }
+            Command::Reload => self.begin_reload(client)?,
+            Command::Stop => self.begin_stop(client)?,
+            Command::Upgrade(program) => self.begin_upgrade(client, program.as_deref())?,
+        }
+        Ok(())
+    }
+
+    /// A client asks for the end. A service manager might start it again at once.
+    fn begin_stop(&mut self, client: ClientId) -> Result<(), Refused> {
+        if self.stores.fds.is_of_service() {
+            let advice = "systemctl stop ringway, with --user if it is a user's";
+            return Err(vec![format!("a service manager runs it: {advice}")]);
+        }
+        let (version, pid) = (PROTOCOL_VERSION, std::process::id());
+        self.control.answer_client(client, &reply_line(&StopReply { version, ok: true, pid }));
+        self.os.is_to_stop = true;
+        Ok(())
+    }
+
+    /// A client asks to read the file again.
+    fn begin_reload(&mut self, client: ClientId) -> Result<(), Refused> {
+        if self.reloads.is_any() {
+            return Err(vec!["the file is just being carried out: reload once more".to_owned()]);
+        }
+        let (ports, settings) = (self.ports.of_file(), self.setup.settings.clone());
+        let report = Rc::default();
+        self.reload(&report)?;
+        let since = Instant::now();
+        self.reloads.reloading = Some(Reloading { client, report, ports, settings, since });
+        Ok(())
+    }
+
+    /// Reads the file again, and begins to carry out what it says otherwise; the report says what
+    /// cannot be.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; nothing has changed then.
+    fn reload(&mut self, report: &Rc<Report>) -> Result<(), Refused> {
+        let RunConfig { ports, settings, .. } = self.reloads.read(&self.setup, &self.ports)?;
+        let asked = Requester::by(report);
+        self.stores.added.is_changed |= self.ports.adopt(&ports, &asked);
+        let mut reload = Reload::new(ports);
+        while let Some(step) = reload.next(&self.ports.running()) {
+            self.carry_out_step(step, &asked);
+        }
+        self.change_settings(settings, &asked);
+        info!("{}: read again", self.setup.shown_file());
+        Ok(())
+    }
+
+    fn change_settings(&mut self, mut settings: Settings, asked: &Requester) {
+        self.setup.keep_what_stays(&mut settings, asked);
+        if settings == self.setup.settings {
+            return;
+        }
+        let told = spec_text::settings(&settings, self.setup.workers, self.ports.has_routers());
+        if let Some(plane) = self.planes.loaded() {
+            plane.tell(&ToData::Config { settings: told }, vec![]);
+        }
+        let moved = self.control.follow(&settings);
+        self.setup.follow(settings, moved, asked);
     }
 
     /// Everything is kept by the service manager, if it can; for a supervisor that goes on when

@@ -76,6 +76,12 @@ impl Requester {
         control.answer_client(client, &refusal(&[why.to_owned()]));
     }
 
+    /// A port stays as it was, and how.
+    pub(super) fn hears_of(&self, name: &str, how: &str) {
+        error!(port = name, "{how}");
+        self.has_failed(|| format!("port {name} {how}"));
+    }
+
     /// Something that the file says cannot be done, which the log says, too.
     pub(super) fn has_failed(&self, why: impl FnOnce() -> String) {
         if let Some(report) = &self.report {

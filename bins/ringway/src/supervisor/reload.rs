@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use super::control_client::ClientId;
 use super::order::Report;
+use super::ports::Ports;
 use super::setup::Setup;
-use crate::config::{PortSpec, Settings, difference};
+use crate::config::{PortSpec, RunConfig, Settings, difference};
 use crate::control::{PROTOCOL_VERSION, ReloadReply, refusal, reply_line};
 
 /// Longest wait for the data plane: the client's own is a second longer.
@@ -64,6 +65,19 @@ pub(super) struct Reloads {
 impl Reloads {
     pub(super) fn is_any(&self) -> bool {
         self.reloading.is_some()
+    }
+
+    /// The file, read again.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(super) fn read(&mut self, setup: &Setup, ports: &Ports) -> Result<RunConfig, Vec<String>> {
+        let config = setup.read_again().and_then(|config| {
+            let why = ports.objection_to(&config);
+            why.map_or(Ok(config), |why| Err(vec![format!("{}: {why}", setup.shown_file())]))
+        });
+        self.failed += u64::from(config.is_err());
+        config
     }
 
     /// The one of which all was tried, or that takes too long.

@@ -2,17 +2,28 @@
 //! program that takes its place.
 
 use std::fs::File;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context;
+use ringway_host::Poller;
+use ringway_supervisor::succession::Event;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{LowOption, RunConfig};
+use crate::identity::Identity;
 use crate::log::Log;
 use crate::sandbox::Sandbox;
+use crate::spec_text;
 
 pub use super::activation::{Sockets, path_of as socket_path};
+use super::control_socket::ControlSocket;
+use super::journal::Watched;
+use super::order::Requester;
+use super::os::since_boot;
+use super::planes::Planes;
 use super::record::file;
+use super::setup::Setup;
 pub use super::take_over::TakenOver;
 use super::{Ending, Supervisor, replace};
 
@@ -21,23 +32,61 @@ pub use super::record::file::check;
 /// How long lines of the log may take before another program takes this one's place.
 const LAST_LINES: Duration = Duration::from_millis(100);
 
-/// Runs until SIGINT or SIGTERM, in this sandbox; `over` are the settings that count more than the
-/// file's, `sockets` those on which a service manager listens already. If it needs all ports, it
-/// ends where one cannot be opened.
+/// All that a ringway is told at its start.
+pub struct Start {
+    pub config: RunConfig,
+    /// It ends where one port cannot be opened.
+    pub needs_all: bool,
+    /// Settings that count more than the file's whenever it is read.
+    pub over: Vec<LowOption>,
+    pub sandbox: Sandbox,
+    /// Sockets on which a service manager listens already.
+    pub sockets: Sockets,
+}
+
+impl Start {
+    /// Opens every port and starts the data plane; a port that cannot be opened is reported and
+    /// left out.
+    ///
+    /// # Errors
+    /// No port at all could be opened, or not each where that is wanted, the control socket cannot
+    /// be, or the data plane does not work.
+    fn supervisor(self) -> anyhow::Result<Supervisor> {
+        let Self { config, needs_all, over, sandbox, mut sockets } = self;
+        let identity = Identity::here(&config.settings.control);
+        let poller = Rc::new(Poller::new().context("epoll")?);
+        let control = match sockets.control(&config.settings.control)? {
+            Some(socket) => ControlSocket::over(socket, &config.settings, &poller)?,
+            None => ControlSocket::bind(&config.settings, &poller)?,
+        };
+        let workers = spec_text::workers(&config);
+        let planes = Planes::new(poller.clone(), Watched::create(workers)?);
+        let started_ms = u64::try_from(since_boot().as_millis()).unwrap_or(0);
+        let (settings, file) = (config.settings, config.file);
+        let setup = Setup { settings, workers, identity, file, over, started_ms, sandbox, sockets };
+        let mut supervisor = Supervisor::new(setup, poller, control, planes)?;
+        supervisor.happens(Event::Begin);
+        let asked = Requester::default();
+        config.ports.into_iter().for_each(|spec| supervisor.open_configured(spec, &asked));
+        supervisor.open_added();
+        for name in supervisor.setup.sockets.names() {
+            tracing::warn!("the service manager listens for {name:?}, and no port is called that");
+        }
+        supervisor.wait_for_the_first()?;
+        supervisor.ports.check(needs_all)?;
+        Ok(supervisor)
+    }
+}
+
+/// Runs until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// No port could be opened, the control socket is taken, or the data plane does not work.
-pub fn run(
-    (config, needs_all): (RunConfig, bool),
-    over: Vec<LowOption>,
-    (sandbox, sockets): (Sandbox, Sockets),
-    log: &Log,
-) -> anyhow::Result<()> {
+pub fn run(start: Start, log: &Log) -> anyhow::Result<()> {
     allow_file_descriptors();
-    let control = std::path::absolute(&config.settings.control);
-    let control = control.unwrap_or_else(|_| config.settings.control.clone());
-    let started = Supervisor::start(config, needs_all, over, sandbox, sockets);
-    let supervisor = started.context("ringway could not start")?;
+    let control = &start.config.settings.control;
+    let control = std::path::absolute(control).unwrap_or_else(|_| control.clone());
+    let supervisor = start.supervisor().context("ringway could not start")?;
     // The program that started it may wait for this line: from now on sockets can be connected to.
     tracing::info!(control = %control.display(), "{}", supervisor.ports.ready());
     supervisor.stores.fds.tell("READY=1");

@@ -164,6 +164,24 @@ impl Setup {
         wanted.sandbox = now.sandbox;
     }
 
+    /// Follows other settings; `moved`: whether the control socket has.
+    pub(super) fn follow(
+        &mut self,
+        settings: Settings,
+        moved: anyhow::Result<()>,
+        asked: &Requester,
+    ) {
+        let before = std::mem::replace(&mut self.settings, settings);
+        if let Err(why) = moved {
+            let why = format!("the control socket stays as it is: {why:#}");
+            error!("{why}");
+            asked.has_failed(|| why);
+            let Settings { control, control_mode, control_group, .. } = before;
+            (self.settings.control, self.settings.control_mode) = (control, control_mode);
+            self.settings.control_group = control_group;
+        }
+    }
+
     pub(super) fn uptime(&self) -> Duration {
         since_boot().saturating_sub(Duration::from_millis(self.started_ms))
     }
