@@ -11,12 +11,12 @@ use ringway_switch::PortId;
 use serde_json::{Map, Value};
 use tracing::{error, info, warn};
 
-use super::added_ports::{again, name_of};
-use super::descriptors::explained;
-use super::forward_sockets::ForwardSockets;
-use super::order::{Order, OrderOutcome, Requester};
-use super::port::{Port, TOO_MANY};
-use super::source::Source;
+use super::planes::order::{Order, OrderOutcome, Requester};
+use super::ports::forward_sockets::ForwardSockets;
+use super::ports::port::{Port, TOO_MANY};
+use super::processes::descriptors::explained;
+use super::setup::source::Source;
+use super::stores::added_ports::{again, name_of};
 use super::{LINK_DOWN_GRACE, Supervisor};
 use crate::config::reload::Step;
 use crate::config::{PortKind, PortSpec};

@@ -12,17 +12,17 @@ use ringway_switch::PortId;
 use tracing::{error, info, warn};
 
 use super::Supervisor;
-use super::control_client::ClientId;
-use super::descriptors::explained;
-use super::front_end::Done;
-use super::order::OrderOutcome;
-use super::plane::{MESSAGES_PER_TURN, Plane};
+use super::clients::control_client::ClientId;
+use super::front_ends::front_end::Done;
+use super::planes::order::OrderOutcome;
+use super::planes::plane::{MESSAGES_PER_TURN, Plane};
+use super::processes::descriptors::explained;
+use super::processes::replace::asked;
+use super::processes::upgrade::chosen_program;
+use super::questions::stats::stats;
 use super::record::file;
-use super::replace::asked;
-use super::station_file::StationFile;
-use super::stats::stats;
-use super::upgrade::chosen_program;
-use super::write_down::View;
+use super::stores::station_file::StationFile;
+use super::stores::write_down::View;
 use crate::control::refusal;
 
 impl Supervisor {

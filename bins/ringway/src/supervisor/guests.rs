@@ -16,10 +16,10 @@ use ringway_vhost_user::SocketError;
 use tracing::{error, info};
 
 use super::Supervisor;
-use super::front_end::{Done, PIECES_PER_TURN};
-use super::order::Order;
-use super::port::Port;
-use super::write_down::store_link;
+use super::front_ends::front_end::{Done, PIECES_PER_TURN};
+use super::planes::order::Order;
+use super::ports::port::Port;
+use super::stores::write_down::store_link;
 
 /// A front-end that has waited so long for an answer, while there is no data plane, is
 /// disconnected: QEMU stands still meanwhile, and connects again.

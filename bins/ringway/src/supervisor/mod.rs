@@ -5,59 +5,21 @@
 //! One `epoll` loop, which never waits for the data plane, a front-end or a client. It maps no
 //! guest's memory and reads no payload.
 
-mod accept_backoff;
-mod activation;
-mod added_ports;
-mod admission;
-mod captures;
+mod bridges;
 mod changes;
-mod closing;
-mod control_client;
-mod control_clients;
-mod control_socket;
+mod clients;
 mod data_planes;
-mod death;
-mod departed;
-mod descriptors;
-mod fd_store;
-mod forward_sockets;
-mod front_end;
+mod front_ends;
 mod guests;
-mod journal;
-mod load;
-mod messages;
-mod neighbours;
-mod order;
-mod os;
-mod peer;
-mod plane;
 mod planes;
-mod port;
 mod ports;
+mod processes;
 mod questions;
 mod record;
-mod reload;
-mod replace;
-mod requests;
 pub mod run;
 mod setup;
-mod source;
-mod state_file;
-mod station_file;
-mod stations;
-mod stats;
-mod surroundings;
-mod system_calls;
-mod take_over;
-mod tap_port;
-mod taps;
-mod telling;
+mod stores;
 mod timers;
-mod told;
-mod upgrade;
-mod vm_port;
-mod wake;
-mod write_down;
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -71,28 +33,30 @@ use crate::config::reload::Reload;
 use crate::config::{RunConfig, Settings};
 use crate::control::{PROTOCOL_VERSION, StopReply, refusal, reply_line};
 use crate::spec_text;
-use added_ports::AddedPorts;
-use control_client::ClientId;
-use control_clients::LINES_PER_TURN;
-use control_socket::ControlSocket;
-use departed::LeftStations;
-use descriptors::explained;
-use fd_store::FdStore;
-use neighbours::Neighbours;
-use order::{Order, Report, Requester};
-use os::Os;
+use bridges::Bridges;
+use bridges::departed::LeftStations;
+use bridges::neighbours::Neighbours;
+use clients::control_client::ClientId;
+use clients::control_clients::LINES_PER_TURN;
+use clients::control_socket::ControlSocket;
+use clients::requests::{Command, Refused};
 use planes::Planes;
+use planes::order::{Order, Report, Requester};
 use ports::Ports;
+use processes::descriptors::explained;
+use processes::replace::Programs;
 use questions::{About, Questions};
-use reload::{Reloading, Reloads};
-use replace::Programs;
-use requests::{Command, Refused};
 use setup::Setup;
-use station_file::StationFile;
-use surroundings::Surroundings;
+use setup::os::Os;
+use setup::reload::{Reloading, Reloads};
+use setup::surroundings::Surroundings;
+use setup::wake::Wake;
+use stores::Stores;
+use stores::added_ports::AddedPorts;
+use stores::fd_store::FdStore;
+use stores::station_file::StationFile;
+use stores::write_down::View;
 use timers::{TIMERS, Timer, next_due};
-use wake::Wake;
-use write_down::View;
 
 /// Events handled per turn of the loop.
 const EVENTS_MAX: usize = 64;
@@ -127,19 +91,6 @@ pub struct Supervisor {
     bridges: Bridges,
     surroundings: Surroundings,
     stores: Stores,
-}
-
-/// Bridges of this machine, as far as guests are behind them.
-struct Bridges {
-    departed: LeftStations,
-    neighbours: Neighbours,
-}
-
-/// Files and descriptors by which another ringway goes on.
-struct Stores {
-    fds: FdStore,
-    added: AddedPorts,
-    stations: StationFile,
 }
 
 impl Supervisor {
@@ -240,7 +191,7 @@ impl Supervisor {
                     if self.setup.file.is_none() {
                         return Ok(false);
                     }
-                    self.stores.fds.tell(&fd_store::reloading());
+                    self.stores.fds.tell(&stores::fd_store::reloading());
                     if let Err(errors) = self.reload(&Rc::default()) {
                         errors.iter().for_each(|why| error!("{why}"));
                         error!("{}: nothing has changed", self.setup.shown_file());

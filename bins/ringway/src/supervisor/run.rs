@@ -16,16 +16,17 @@ use crate::log::Log;
 use crate::sandbox::Sandbox;
 use crate::spec_text;
 
-pub use super::activation::{Sockets, path_of as socket_path};
-use super::control_socket::ControlSocket;
-use super::journal::Watched;
-use super::order::Requester;
-use super::os::since_boot;
+use super::clients::control_socket::ControlSocket;
 use super::planes::Planes;
+use super::planes::order::Requester;
+use super::processes::journal::Watched;
+use super::processes::replace;
+pub use super::processes::take_over::TakenOver;
 use super::record::file;
 use super::setup::Setup;
-pub use super::take_over::TakenOver;
-use super::{Ending, Supervisor, replace};
+pub use super::setup::activation::{Sockets, path_of as socket_path};
+use super::setup::os::since_boot;
+use super::{Ending, Supervisor};
 
 pub use super::record::file::check;
 

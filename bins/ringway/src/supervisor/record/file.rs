@@ -14,7 +14,7 @@ use super::{LinkRecord, Record, RecordFds, StoredRecord, TEXT_LEN_MAX, Whole};
 ///
 /// # Errors
 /// There is no room.
-pub(in crate::supervisor) fn write(records: &[Record<'_>]) -> anyhow::Result<File> {
+pub fn write(records: &[Record<'_>]) -> anyhow::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create("ringway-record", flags)?);
     for Record { text, fds } in records {
@@ -32,7 +32,7 @@ pub(in crate::supervisor) fn write(records: &[Record<'_>]) -> anyhow::Result<Fil
 ///
 /// # Errors
 /// It is none.
-pub(in crate::supervisor) fn read(
+pub fn read(
     mut file: File,
     take: impl Fn(RawFd) -> Option<OwnedFd>,
 ) -> anyhow::Result<Vec<StoredRecord>> {

@@ -9,12 +9,12 @@ use super::{FdAt, hex, unhex};
 
 /// One connected front-end.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::supervisor) struct LinkRecord {
-    pub(in crate::supervisor) number: u32,
-    pub(in crate::supervisor) port: u16,
-    pub(in crate::supervisor) connection: FdAt,
+pub struct LinkRecord {
+    pub number: u32,
+    pub port: u16,
+    pub connection: FdAt,
     /// The port's options when it came.
-    pub(in crate::supervisor) spec: String,
+    pub spec: String,
     /// Messages that were whole so far.
     frames: u32,
     partial: FrameRecord,
@@ -24,7 +24,7 @@ pub(in crate::supervisor) struct LinkRecord {
 
 /// A message, or the beginning of one.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::supervisor) struct FrameRecord {
+pub struct FrameRecord {
     bytes: String,
     fds: Vec<FdAt>,
     has_lost_fds: bool,
@@ -53,7 +53,7 @@ impl FrameRecord {
 
 impl LinkRecord {
     /// The record of a link; `put` gives the place of each file descriptor.
-    pub(in crate::supervisor) fn of<'a, F>(
+    pub fn of<'a, F>(
         (number, port, connection): (u32, u16, FdAt),
         spec: &[u8],
         kept: &'a Link<F>,
@@ -74,7 +74,7 @@ impl LinkRecord {
     ///
     /// # Errors
     /// It is none.
-    pub(in crate::supervisor) fn read(text: &str) -> anyhow::Result<Self> {
+    pub fn read(text: &str) -> anyhow::Result<Self> {
         serde_json::from_str(text).context("the record of a front-end")
     }
 
@@ -82,7 +82,7 @@ impl LinkRecord {
     ///
     /// # Errors
     /// That cannot be kept.
-    pub(in crate::supervisor) fn kept<F>(
+    pub fn kept<F>(
         self,
         mut take: impl FnMut(FdAt) -> anyhow::Result<F>,
     ) -> anyhow::Result<Link<F>> {

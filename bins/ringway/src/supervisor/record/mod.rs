@@ -6,7 +6,7 @@
 //!
 //! Limits: [`TEXT_LEN_MAX`] bytes of all documents; front-ends as in `ringway_supervisor::slots`.
 
-pub(super) mod file;
+pub mod file;
 mod link;
 mod port;
 
@@ -20,36 +20,36 @@ use serde::{Deserialize, Serialize};
 use crate::config::settings::flag;
 use crate::config::{LowOption, Settings};
 
-pub(super) use link::LinkRecord;
-pub(super) use port::{ListenerRecord, PortRecord, TapRecord, VmRecord};
+pub use link::LinkRecord;
+pub use port::{ListenerRecord, PortRecord, TapRecord, VmRecord};
 
 /// The version of what is written here. Another one is not read.
-pub(super) const RECORD_VERSION: u32 = 1;
+pub const RECORD_VERSION: u32 = 1;
 
 /// In a store, the key of the document about the whole.
-pub(super) const WHOLE: &str = "whole";
+pub const WHOLE: &str = "whole";
 
 /// The prefix of the names of front-ends' records.
-pub(super) const LINK: &str = "link-";
+pub const LINK: &str = "link-";
 
 /// Most bytes of all documents: as much as is kept of 256 front-ends, with room.
-pub(super) const TEXT_LEN_MAX: u64 = 256 << 20;
+pub const TEXT_LEN_MAX: u64 = 256 << 20;
 
 /// A document, and the file descriptors that it names.
-pub(super) struct Record<'a> {
-    pub(super) text: String,
-    pub(super) fds: Vec<BorrowedFd<'a>>,
+pub struct Record<'a> {
+    pub text: String,
+    pub fds: Vec<BorrowedFd<'a>>,
 }
 
 /// The place of a file descriptor in the list of its document.
-pub(super) type FdAt = usize;
+pub type FdAt = usize;
 
 /// The file descriptors of a document that is being written.
 #[derive(Default)]
-pub(super) struct Fds<'a>(Vec<BorrowedFd<'a>>);
+pub struct Fds<'a>(Vec<BorrowedFd<'a>>);
 
 impl<'a> Fds<'a> {
-    pub(super) fn put(&mut self, fd: BorrowedFd<'a>) -> FdAt {
+    pub fn put(&mut self, fd: BorrowedFd<'a>) -> FdAt {
         self.0.push(fd);
         self.0.len() - 1
     }
@@ -58,29 +58,29 @@ impl<'a> Fds<'a> {
     ///
     /// # Errors
     /// It has a path that is no text.
-    pub(super) fn with(self, value: &impl Serialize) -> anyhow::Result<Record<'a>> {
+    pub fn with(self, value: &impl Serialize) -> anyhow::Result<Record<'a>> {
         Ok(Record { text: serde_json::to_string(value)?, fds: self.0 })
     }
 }
 
 /// A document that was read, with its file descriptors.
-pub(super) struct StoredRecord {
-    pub(super) text: String,
-    pub(super) fds: RecordFds,
+pub struct StoredRecord {
+    pub text: String,
+    pub fds: RecordFds,
 }
 
 /// Each may be taken once; those that are not are closed.
 #[derive(Default)]
-pub(super) struct RecordFds(Vec<Option<OwnedFd>>);
+pub struct RecordFds(Vec<Option<OwnedFd>>);
 
 impl RecordFds {
-    pub(super) fn new(fds: impl IntoIterator<Item = Option<OwnedFd>>) -> Self {
+    pub fn new(fds: impl IntoIterator<Item = Option<OwnedFd>>) -> Self {
         Self(fds.into_iter().collect())
     }
 
     /// # Errors
     /// It did not come along.
-    pub(super) fn take(&mut self, at: FdAt) -> anyhow::Result<OwnedFd> {
+    pub fn take(&mut self, at: FdAt) -> anyhow::Result<OwnedFd> {
         let fd = self.0.get_mut(at).and_then(Option::take);
         fd.with_context(|| format!("file descriptor {at} did not come along"))
     }
@@ -88,98 +88,98 @@ impl RecordFds {
 
 /// Everything that is of no front-end.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Whole {
+pub struct Whole {
     version: u32,
     /// When it was started, by the clock that counts from the start of the machine.
-    pub(super) started_ms: u64,
+    pub started_ms: u64,
     settings: Vec<(String, String)>,
     over: Vec<(String, String)>,
-    pub(super) workers: u16,
+    pub workers: u16,
     /// The machine's id, which default MAC addresses follow.
-    pub(super) machine: String,
+    pub machine: String,
     instance: String,
-    pub(super) file: Option<PathBuf>,
-    pub(super) control: ListenerRecord,
-    pub(super) clients: Vec<ClientRecord>,
-    pub(super) ports: Vec<PortRecord>,
-    pub(super) plane: Option<PlaneRecord>,
-    pub(super) journal: Option<FdAt>,
+    pub file: Option<PathBuf>,
+    pub control: ListenerRecord,
+    pub clients: Vec<ClientRecord>,
+    pub ports: Vec<PortRecord>,
+    pub plane: Option<PlaneRecord>,
+    pub journal: Option<FdAt>,
     /// How it was made; its head may say anything.
     #[serde(default)]
-    pub(super) journal_layout: Option<u16>,
-    pub(super) next: Numbers,
-    pub(super) counts: Counts,
-    pub(super) quarantined: Vec<u16>,
+    pub journal_layout: Option<u16>,
+    pub next: Numbers,
+    pub counts: Counts,
+    pub quarantined: Vec<u16>,
     /// The data plane that was not to go on: whether its process has ended.
-    pub(super) ended: Option<FdAt>,
+    pub ended: Option<FdAt>,
     /// Names of what a service manager keeps.
-    pub(super) stored: Vec<String>,
+    pub stored: Vec<String>,
     /// The client that is to be answered that the supervisor was replaced.
-    pub(super) asked: Option<AskedRecord>,
+    pub asked: Option<AskedRecord>,
     /// Streams with a byte for each signal that was caught: to stop, and to read the file again.
     #[serde(default)]
-    pub(super) caught: Option<[FdAt; 2]>,
+    pub caught: Option<[FdAt; 2]>,
 }
 
 /// The data plane that goes on.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct PlaneRecord {
-    pub(super) number: u32,
-    pub(super) pid: i32,
-    pub(super) channel: FdAt,
-    pub(super) may_route: bool,
+pub struct PlaneRecord {
+    pub number: u32,
+    pub pid: i32,
+    pub channel: FdAt,
+    pub may_route: bool,
     /// The version of what both speak; an older program does not say it.
-    pub(super) speaks: Option<u16>,
+    pub speaks: Option<u16>,
 }
 
 /// A client of the control socket.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ClientRecord {
-    pub(super) slot: usize,
-    pub(super) serial: u64,
-    pub(super) stream: FdAt,
-    pub(super) is_waiting: bool,
-    pub(super) input: String,
-    pub(super) output: String,
+pub struct ClientRecord {
+    pub slot: usize,
+    pub serial: u64,
+    pub stream: FdAt,
+    pub is_waiting: bool,
+    pub input: String,
+    pub output: String,
 }
 
 /// The client that has asked for an upgrade, and for how long packets waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct AskedRecord {
-    pub(super) slot: usize,
-    pub(super) serial: u64,
-    pub(super) stall_us: u64,
+pub struct AskedRecord {
+    pub slot: usize,
+    pub serial: u64,
+    pub stall_us: u64,
 }
 
 /// The numbers that were given out last.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Numbers {
-    pub(super) plane: u32,
-    pub(super) order: u32,
-    pub(super) ask: u32,
-    pub(super) link: u32,
-    pub(super) client: u64,
+pub struct Numbers {
+    pub plane: u32,
+    pub order: u32,
+    pub ask: u32,
+    pub link: u32,
+    pub client: u64,
 }
 
 /// For statistics.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Counts {
-    pub(super) deaths: u64,
-    pub(super) upgrades: u64,
+pub struct Counts {
+    pub deaths: u64,
+    pub upgrades: u64,
     #[serde(default)]
-    pub(super) forbidden_call: Option<u32>,
+    pub forbidden_call: Option<u32>,
 }
 
 /// Settings, the options that count more than a file's, and what default MAC addresses follow.
-pub(super) struct Common<'a> {
-    pub(super) settings: &'a Settings,
-    pub(super) over: &'a [LowOption],
-    pub(super) identity: (&'a str, &'a [u8]),
+pub struct Common<'a> {
+    pub settings: &'a Settings,
+    pub over: &'a [LowOption],
+    pub identity: (&'a str, &'a [u8]),
 }
 
 impl Whole {
     /// A record without ports, clients, a data plane and a file, with all counts at their start.
-    pub(super) fn new(common: &Common<'_>, control: ListenerRecord) -> Self {
+    pub fn new(common: &Common<'_>, control: ListenerRecord) -> Self {
         let text = |(key, value): (&str, String)| (key.to_owned(), value);
         let over = common.over.iter();
         Self {
@@ -211,7 +211,7 @@ impl Whole {
     ///
     /// # Errors
     /// It is of another version, or says what cannot be.
-    pub(super) fn read(text: &str) -> anyhow::Result<Self> {
+    pub fn read(text: &str) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Version {
             version: u32,
@@ -234,7 +234,7 @@ impl Whole {
 
     /// # Errors
     /// One of them is none.
-    pub(super) fn settings(&self) -> anyhow::Result<Settings> {
+    pub fn settings(&self) -> anyhow::Result<Settings> {
         let written: Vec<_> = self.settings.iter().map(|(key, to)| flag(key, to)).collect();
         let mut settings = Settings::new("".into());
         if let Some(why) = settings.change(&written).first() {
@@ -244,25 +244,25 @@ impl Whole {
         Ok(settings)
     }
 
-    pub(super) fn over(&self) -> Vec<LowOption> {
+    pub fn over(&self) -> Vec<LowOption> {
         self.over.iter().map(|(key, to)| flag(key, to)).collect()
     }
 
     /// # Errors
     /// It is not hexadecimal.
-    pub(super) fn instance(&self) -> anyhow::Result<Vec<u8>> {
+    pub fn instance(&self) -> anyhow::Result<Vec<u8>> {
         unhex(&self.instance).context("bytes that are not hexadecimal")
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: [char; 16] =
         ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
     let digits = |byte: &u8| [byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]);
     bytes.iter().flat_map(digits).collect()
 }
 
-pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let half = |digit: u8| char::from(digit).to_digit(16);
     let byte = |pair: &[u8]| u8::try_from(half(pair[0])? << 4 | half(*pair.get(1)?)?).ok();
     text.as_bytes().chunks(2).map(byte).collect()

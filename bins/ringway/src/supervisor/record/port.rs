@@ -9,91 +9,87 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::os::fd::AsFd;
 
-use super::super::source::Source;
-use super::super::stations::Recorded;
 use super::{FdAt, Fds};
 use crate::config::{PortSpec, json};
+use crate::supervisor::setup::source::Source;
+use crate::supervisor::stores::stations::Recorded;
 
 /// A port, without its front-end.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::supervisor) struct PortRecord {
-    pub(in crate::supervisor) id: u16,
+pub struct PortRecord {
+    pub id: u16,
     spec: Map<String, Value>,
     from_file: Option<Map<String, Value>>,
     /// `None`: an older supervisor did not say.
     #[serde(default)]
-    pub(in crate::supervisor) source: Option<Source>,
-    pub(in crate::supervisor) failure: Option<String>,
-    pub(in crate::supervisor) is_served: bool,
+    pub source: Option<Source>,
+    pub failure: Option<String>,
+    pub is_served: bool,
     #[serde(default)]
-    pub(in crate::supervisor) replayed: u64,
+    pub replayed: u64,
     /// IP addresses that were seen to be used behind it: VLAN, station, address.
     #[serde(default)]
-    pub(in crate::supervisor) seen_ips: Vec<(u16, [u8; 6], IpAddr)>,
+    pub seen_ips: Vec<(u16, [u8; 6], IpAddr)>,
     /// The stations that a router knows.
     #[serde(default)]
-    pub(in crate::supervisor) stations: Vec<Recorded>,
+    pub stations: Vec<Recorded>,
     /// The IPv4 network of a router that is given none.
     #[serde(default)]
-    pub(in crate::supervisor) network: Option<String>,
-    pub(in crate::supervisor) vm: Option<VmRecord>,
-    pub(in crate::supervisor) tap: Option<TapRecord>,
+    pub network: Option<String>,
+    pub vm: Option<VmRecord>,
+    pub tap: Option<TapRecord>,
     /// Unix sockets that lead into guests.
     #[serde(default)]
-    pub(in crate::supervisor) sockets: Vec<ListenerRecord>,
+    pub sockets: Vec<ListenerRecord>,
     /// Its tap is to be opened again.
-    pub(in crate::supervisor) reopens: bool,
+    pub reopens: bool,
 }
 
 /// The part that only ports for virtual machines have.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::supervisor) struct VmRecord {
+pub struct VmRecord {
     /// `None`: it connects.
-    pub(in crate::supervisor) listener: Option<ListenerRecord>,
-    pub(in crate::supervisor) last_link: Option<u32>,
-    pub(in crate::supervisor) last_offence: Option<String>,
-    pub(in crate::supervisor) refused: u64,
+    pub listener: Option<ListenerRecord>,
+    pub last_link: Option<u32>,
+    pub last_offence: Option<String>,
+    pub refused: u64,
 }
 
 /// A socket that listens.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::supervisor) struct ListenerRecord {
-    pub(in crate::supervisor) fd: FdAt,
-    pub(in crate::supervisor) path: PathBuf,
+pub struct ListenerRecord {
+    pub fd: FdAt,
+    pub path: PathBuf,
     /// Device and inode of its file.
-    pub(in crate::supervisor) file: (u64, u64),
+    pub file: (u64, u64),
     /// Its owner and group.
-    pub(in crate::supervisor) made_for: (u32, u32),
+    pub made_for: (u32, u32),
 }
 
 /// A tap that is open.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::supervisor) struct TapRecord {
-    pub(in crate::supervisor) name: String,
-    pub(in crate::supervisor) queues: Vec<FdAt>,
+pub struct TapRecord {
+    pub name: String,
+    pub queues: Vec<FdAt>,
     /// A socket to ask about the interface with.
-    pub(in crate::supervisor) interfaces: Option<FdAt>,
+    pub interfaces: Option<FdAt>,
 }
 
 impl ListenerRecord {
-    pub(in crate::supervisor) fn of<'a>(listener: &'a Listener, fds: &mut Fds<'a>) -> Self {
+    pub fn of<'a>(listener: &'a Listener, fds: &mut Fds<'a>) -> Self {
         let Made { file, made_for } = listener.made();
         let fd = fds.put(listener.as_fd());
         Self { fd, path: listener.path().to_owned(), file, made_for }
     }
 
-    pub(in crate::supervisor) fn made(&self) -> Made {
+    pub fn made(&self) -> Made {
         Made { file: self.file, made_for: self.made_for }
     }
 }
 
 impl PortRecord {
     /// A port that has nothing open.
-    pub(in crate::supervisor) fn new(
-        id: u16,
-        spec: &PortSpec,
-        from_file: Option<&PortSpec>,
-    ) -> Self {
+    pub fn new(id: u16, spec: &PortSpec, from_file: Option<&PortSpec>) -> Self {
         Self {
             id,
             spec: json::write_port(spec),
@@ -114,7 +110,7 @@ impl PortRecord {
 
     /// # Errors
     /// It is none.
-    pub(in crate::supervisor) fn spec(&self) -> anyhow::Result<PortSpec> {
+    pub fn spec(&self) -> anyhow::Result<PortSpec> {
         read_spec(&self.spec)
     }
 
@@ -122,7 +118,7 @@ impl PortRecord {
     ///
     /// # Errors
     /// It is none.
-    pub(in crate::supervisor) fn as_in_file(&self) -> anyhow::Result<Option<PortSpec>> {
+    pub fn as_in_file(&self) -> anyhow::Result<Option<PortSpec>> {
         self.from_file.as_ref().map(read_spec).transpose()
     }
 }

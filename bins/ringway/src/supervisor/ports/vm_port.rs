@@ -1,0 +1,219 @@
+//! A port for a virtual machine: listening or connecting, and the link while there is one.
+
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{anyhow, bail};
+use ringway_net::MacAddress;
+use ringway_supervisor::front_ends::{self, Admission, History};
+use ringway_vhost_user::{Access, Connection, FilePart, Listener, Made, SocketError};
+
+use crate::config::port::SocketAccess;
+use crate::config::values::Account;
+use crate::config::{PortKind, PortSpec};
+use crate::identity::Identity;
+use crate::places;
+use crate::supervisor::front_ends::closing::Closing;
+use crate::supervisor::front_ends::front_end::FrontEnd;
+use crate::supervisor::front_ends::peer;
+use crate::supervisor::record::{RecordFds, VmRecord};
+use crate::supervisor::setup::activation::InheritedSocket;
+
+/// A virtual machine's port.
+pub struct VmPort {
+    way: Way,
+    pub mac: MacAddress,
+    pub link: Option<FrontEnd>,
+    /// Who may connect, and who did.
+    pub admission: Admission,
+    pub closing: Closing,
+    /// A front-end that has connected, and is not linked yet.
+    pub next: Option<Connection>,
+}
+
+/// How the front-end is reached.
+enum Way {
+    Listen(Listener),
+    Connect(PathBuf),
+    /// It was there from the start, and there is no other one: `None` once it is served.
+    Given(Option<Box<Connection>>),
+    /// The port is being removed: no front-end may connect.
+    Closed,
+}
+
+impl Way {
+    fn kind(&self) -> front_ends::Way {
+        match self {
+            Self::Listen(_) => front_ends::Way::Listen,
+            Self::Connect(_) => front_ends::Way::Connect,
+            Self::Given(_) => front_ends::Way::Given,
+            Self::Closed => front_ends::Way::Closed,
+        }
+    }
+}
+
+impl VmPort {
+    pub fn open(identity: &Identity, spec: &PortSpec) -> anyhow::Result<Self> {
+        let closing = Closing::start()?;
+        let way = match &spec.kind {
+            PortKind::VmConnect { socket } => Way::Connect(socket.clone()),
+            PortKind::Vm { socket } => {
+                Way::Listen(listen(socket, identity.control())?.closed_by(&closing.closer))
+            }
+            PortKind::Tap { .. } | PortKind::TapFd { .. } | PortKind::Nat => {
+                unreachable!("only called for virtual machines")
+            }
+        };
+        let vm = Self::new(way, closing, identity.mac_of(spec));
+        vm.permit(spec)?;
+        Ok(vm)
+    }
+
+    /// One whose socket a service manager or another program has made, and says who may open.
+    ///
+    /// # Errors
+    /// The options say who may open it, too.
+    pub fn over(
+        identity: &Identity,
+        spec: &PortSpec,
+        socket: InheritedSocket,
+    ) -> anyhow::Result<Self> {
+        let says_who =
+            spec.socket_mode.is_some() || spec.socket_user.is_some() || spec.socket_group.is_some();
+        if says_who {
+            bail!(
+                "the service manager made its socket, and says who may open it: SocketMode=, \
+                 SocketUser=, SocketGroup= in place of the options"
+            );
+        }
+        let PortKind::Vm { socket: path } = &spec.kind else { bail!("it listens nowhere") };
+        let closing = Closing::start()?;
+        let way = match socket {
+            InheritedSocket::Listening(socket) => {
+                let listener = Listener::resume(socket, path, Made::BY_OTHERS)?;
+                Way::Listen(listener.closed_by(&closing.closer))
+            }
+            InheritedSocket::Connected(socket) => {
+                let connection = Connection::new(UnixStream::from(socket))?;
+                Way::Given(Some(Box::new(connection.closed_by(&closing.closer))))
+            }
+        };
+        Ok(Self::new(way, closing, identity.mac_of(spec)))
+    }
+
+    /// One that another supervisor had, without its front-end.
+    ///
+    /// # Errors
+    /// Not all of it came along.
+    pub fn resume(
+        identity: &Identity,
+        spec: &PortSpec,
+        record: &VmRecord,
+        fds: &mut RecordFds,
+    ) -> anyhow::Result<Self> {
+        let closing = Closing::start()?;
+        let way = match (&record.listener, &spec.kind) {
+            (Some(made), _) => {
+                let listener = Listener::resume(fds.take(made.fd)?, &made.path, made.made())?;
+                Way::Listen(listener.closed_by(&closing.closer))
+            }
+            (None, PortKind::VmConnect { socket }) => Way::Connect(socket.clone()),
+            (None, PortKind::Vm { .. }) => Way::Given(None),
+            _ => bail!("port {} has no listener", spec.name),
+        };
+        let history = History {
+            last_link: record.last_link,
+            last_offence: record.last_offence.clone(),
+            refused: record.refused,
+        };
+        let admission = Admission::resume(way.kind(), history, Instant::now());
+        Ok(Self { admission, ..Self::new(way, closing, identity.mac_of(spec)) })
+    }
+
+    fn new(way: Way, closing: Closing, mac: MacAddress) -> Self {
+        let admission = Admission::new(way.kind(), Instant::now());
+        Self { way, mac, link: None, admission, closing, next: None }
+    }
+
+    /// Who may open the socket's file.
+    ///
+    /// # Errors
+    /// The operating system refuses; then nothing has changed.
+    pub fn permit(&self, spec: &PortSpec) -> anyhow::Result<()> {
+        let Way::Listen(listener) = &self.way else { return Ok(()) };
+        permit(listener, spec)
+    }
+
+    /// No front-end may connect any more; a guest that is connected stays.
+    pub fn close(&mut self) {
+        self.way = Way::Closed;
+    }
+
+    pub fn listener(&self) -> Option<&Listener> {
+        match &self.way {
+            Way::Listen(listener) => Some(listener),
+            Way::Connect(_) | Way::Given(_) | Way::Closed => None,
+        }
+    }
+
+    /// Whether the only front-end that it will ever have has gone.
+    pub fn is_over(&self) -> bool {
+        matches!(self.way, Way::Given(None)) && self.link.is_none()
+    }
+
+    /// Whether that is the front-end's end of a connection to this port.
+    pub fn is_reached_by(&self, fd: BorrowedFd<'_>) -> bool {
+        let is_linked = self.link.as_ref().is_some_and(|link| link.connection.is_reached_by(fd));
+        is_linked || matches!(&self.way, Way::Listen(listener) if listener.is_reached_by(fd))
+    }
+
+    /// The front-end that was there from the start, or that can be connected to.
+    pub fn connect(&mut self) -> Option<Connection> {
+        match &mut self.way {
+            Way::Given(connection) => connection.take().map(|connection| *connection),
+            Way::Connect(socket) => {
+                Some(Connection::connect(socket).ok()?.closed_by(&self.closing.closer))
+            }
+            Way::Listen(_) | Way::Closed => None,
+        }
+    }
+}
+
+/// Says who may open the file of a socket.
+///
+/// # Errors
+/// The operating system refuses; then nothing has changed.
+pub fn permit(listener: &Listener, spec: &PortSpec) -> anyhow::Result<()> {
+    let SocketAccess { mode, user, group } = spec.socket_access();
+    listener.permit(Access { mode, user, group }).map_err(|why| {
+        let SocketError::Permission { part, .. } = &why else { return anyhow!("{why}") };
+        let named = |account: &Option<Account>| {
+            account.as_ref().map_or("default", |account| &account.name).to_owned()
+        };
+        let (typed, advice) = match part {
+            FilePart::Mode => {
+                (format!("socket_mode={mode:04o}"), "check that the file is ringway's own")
+            }
+            FilePart::User => (
+                format!("socket_user={}", named(&spec.socket_user)),
+                "start ringway as root, or name a group that its user is in: socket_group",
+            ),
+            FilePart::Group => (
+                format!("socket_group={}", named(&spec.socket_group)),
+                "use a group that ringway's user is in, or start ringway as root",
+            ),
+        };
+        anyhow!("{typed}: {why}: {advice}")
+    })
+}
+
+/// Listens at `socket`, of a ringway with that control socket; the error says all in one line.
+pub fn listen(socket: &Path, control: &Path) -> anyhow::Result<Listener> {
+    places::prepare(socket, control)?;
+    Listener::bind(socket).map_err(|why| match peer::in_use(&why) {
+        Some(who) => anyhow!("{who}: stop it or choose another path"),
+        None => anyhow!("{why}"),
+    })
+}
