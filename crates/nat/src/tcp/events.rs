@@ -48,7 +48,7 @@ impl Tcp {
 
     /// The socket takes so many bytes.
     pub fn has_room(&mut self, room: u32, now: Nanos) {
-        let was_closed = self.edge.since(self.expected) < self.least_room();
+        let was_closed = self.edge.bytes_after(self.expected) < self.least_room();
         self.set_room(room);
         if was_closed && room >= self.least_room() && self.phase == Phase::Open {
             self.owe_ack();

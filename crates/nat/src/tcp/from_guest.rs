@@ -62,7 +62,7 @@ impl Tcp {
         match segment.flags & (SYN | RST) {
             RST if is_answer => todo.close = self.close(Close::Reset, Phase::Gone, now),
             SYN if is_answer => {
-                let offered = self.edge.since(self.expected);
+                let offered = self.edge.bytes_after(self.expected);
                 self.irs = segment.seq;
                 self.expected = segment.seq.plus(1);
                 self.edge = self.expected.plus(offered);
@@ -85,8 +85,8 @@ impl Tcp {
 
     /// Believed where it can be meant (RFC 9293 §3.10.7.4).
     fn reset_by_guest(&mut self, segment: &Segment, todo: &mut Todo, now: Nanos) {
-        let offset = segment.seq.from(self.expected);
-        let is_inside = offset == 0 || offset > 0 && self.edge.is_behind(segment.seq);
+        let offset = segment.seq.offset_from(self.expected);
+        let is_inside = offset == 0 || offset > 0 && self.edge.is_after(segment.seq);
         if is_inside || self.phase == Phase::Closed {
             let has_socket = self.phase != Phase::Closed;
             let close = self.close(Close::Reset, Phase::Gone, now);
@@ -111,10 +111,10 @@ impl Tcp {
 
     fn established(&mut self, segment: &Segment, todo: &mut Todo, now: Nanos) {
         self.heard = now;
-        let offset = segment.seq.from(self.expected);
+        let offset = segment.seq.offset_from(self.expected);
         let is_near = offset.unsigned_abs() <= WINDOW_MAX;
         // A byte that was never sent cannot be acknowledged.
-        if !is_near || segment.ack.is_behind(self.max) {
+        if !is_near || segment.ack.is_after(self.max) {
             self.owe_ack();
             return;
         }
@@ -129,16 +129,16 @@ impl Tcp {
 
     fn acknowledge(&mut self, segment: &Segment, todo: &mut Todo, now: Nanos) {
         let window = u32::from(segment.window) << self.guest_scale;
-        let len = segment.ack.since(self.una);
+        let len = segment.ack.bytes_after(self.una);
         if len > 0 {
-            let is_fin = self.fin_at.is_some_and(|fin| segment.ack.is_behind(fin));
+            let is_fin = self.fin_at.is_some_and(|fin| segment.ack.is_after(fin));
             todo.consume = len - u32::from(is_fin);
             self.is_fin_acked |= is_fin;
             self.una = segment.ack;
             self.next = self.next.later(segment.ack);
             (self.duplicates, self.tries, self.retransmit_at) = (0, 0, None);
             self.progress = now;
-            self.recover = self.recover.filter(|end| end.is_behind(segment.ack));
+            self.recover = self.recover.filter(|end| end.is_after(segment.ack));
         } else if self.is_duplicate(segment, window) {
             self.duplicates = self.duplicates.saturating_add(1);
             if self.duplicates == DUPLICATES && self.recover.is_none() {
@@ -157,8 +157,7 @@ impl Tcp {
     /// An older segment must not take back what a later one said.
     fn take_window(&mut self, segment: &Segment, window: u32) {
         let (seq, ack) = self.window_by;
-        let is_older =
-            seq.is_behind(segment.seq) || seq == segment.seq && ack.is_behind(segment.ack);
+        let is_older = seq.is_after(segment.seq) || seq == segment.seq && ack.is_after(segment.ack);
         if is_older {
             return;
         }
@@ -178,7 +177,7 @@ impl Tcp {
     }
 
     fn take(&mut self, segment: &Segment, todo: &mut Todo) {
-        let start = segment.seq.from(self.expected.plus(self.pending));
+        let start = segment.seq.offset_from(self.expected.plus(self.pending));
         let overlap = start.min(0).unsigned_abs();
         let is_old = overlap > segment.data_len || overlap == segment.len();
         if segment.len() == 0 && start == 0 {

@@ -215,7 +215,7 @@ impl Tcp {
     /// segments with so much data (RFC 1191 §4, RFC 8201 §4).
     pub fn carries_at_most(&mut self, mss: u16, seq: Seq, now: Nanos) {
         let mss = mss.max(segment::MSS_DEFAULT);
-        let is_on_its_way = !self.una.is_behind(seq) && self.max.is_behind(seq);
+        let is_on_its_way = !self.una.is_after(seq) && self.max.is_after(seq);
         if self.phase == Phase::Open && is_on_its_way && mss < self.mss {
             self.mss = mss;
             self.rewind();
@@ -278,7 +278,7 @@ impl Tcp {
 
     /// Bytes to the guest that it has not acknowledged.
     fn in_flight(&self) -> u32 {
-        self.next.since(self.una)
+        self.next.bytes_after(self.una)
     }
 
     /// Sends again from where the guest has acknowledged.

@@ -13,24 +13,24 @@ impl Seq {
         Self(self.0.wrapping_sub(len))
     }
 
-    /// How far this is behind `other`; negative: in front of it.
-    pub const fn from(self, other: Self) -> i32 {
+    /// How many bytes this is after `other`; negative: before it.
+    pub const fn offset_from(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0).cast_signed()
     }
 
-    /// How far this is behind `other`; 0 if it is in front of it.
-    pub const fn since(self, other: Self) -> u32 {
-        let distance = self.from(other);
+    /// The bytes from `other` to this; 0 if this is not after it.
+    pub const fn bytes_after(self, other: Self) -> u32 {
+        let distance = self.offset_from(other);
         if distance > 0 { distance.cast_unsigned() } else { 0 }
     }
 
-    pub const fn is_behind(self, other: Self) -> bool {
-        self.from(other) > 0
+    pub const fn is_after(self, other: Self) -> bool {
+        self.offset_from(other) > 0
     }
 
     /// The later of the two.
     pub const fn later(self, other: Self) -> Self {
-        if self.is_behind(other) { self } else { other }
+        if self.is_after(other) { self } else { other }
     }
 }
 
@@ -43,9 +43,9 @@ mod tests {
         let before = Seq(u32::MAX - 1);
         let after = before.plus(3);
         assert_eq!((after, after.minus(3)), (Seq(1), before));
-        assert!(after.is_behind(before) && !before.is_behind(after) && !after.is_behind(after));
-        assert_eq!((after.from(before), before.from(after)), (3, -3));
-        assert_eq!((after.since(before), before.since(after)), (3, 0));
+        assert!(after.is_after(before) && !before.is_after(after) && !after.is_after(after));
+        assert_eq!((after.offset_from(before), before.offset_from(after)), (3, -3));
+        assert_eq!((after.bytes_after(before), before.bytes_after(after)), (3, 0));
         assert_eq!((after.later(before), before.later(after)), (after, after));
     }
 }

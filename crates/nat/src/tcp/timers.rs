@@ -107,7 +107,7 @@ impl Tcp {
         let is_waiting = match self.phase {
             Phase::Answered | Phase::Accepted => true,
             // A segment that was sent once is waited for, also while it is to be sent again.
-            Phase::Open => self.max.is_behind(self.una) || self.window == 0 && self.may_read,
+            Phase::Open => self.max.is_after(self.una) || self.window == 0 && self.may_read,
             _ => false,
         };
         if is_waiting {

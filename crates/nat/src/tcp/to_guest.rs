@@ -71,7 +71,7 @@ impl Tcp {
         let offset = self.in_flight();
         let room = self.window.min(self.in_flight_max).saturating_sub(offset);
         let room = if room >= mss { room / mss * mss } else { room };
-        let left = self.fin_at.map_or(u32::MAX, |fin| fin.since(self.next));
+        let left = self.fin_at.map_or(u32::MAX, |fin| fin.bytes_after(self.next));
         // Small pieces only when nothing else makes the guest answer.
         let is_worth_it = room >= mss || offset == 0;
         let len_max = len_max.min(room).min(left);
@@ -102,7 +102,7 @@ impl Tcp {
         let most = WINDOW_MAX.min(u32::from(u16::MAX) << scale);
         let room = if self.room < self.least_room() { 0 } else { self.room.min(most) };
         let edge = self.edge.later(self.expected.plus(room));
-        let window = edge.since(self.expected).div_ceil(1 << scale);
+        let window = edge.bytes_after(self.expected).div_ceil(1 << scale);
         (u16::try_from(window).unwrap_or(u16::MAX), edge)
     }
 
