@@ -1,12 +1,18 @@
 //! The addresses that the router has and hands out.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use ringway_net::MacAddress;
 
+use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, low_word};
 use crate::networks::Network;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// The port of name servers.
+pub(crate) const DNS_PORT: u16 = 53;
 
 /// The numbers of the gateway, the DNS server and the first guest in every network.
 const GATEWAY: u32 = 2;
@@ -219,6 +225,40 @@ impl Plan {
     /// The DNS server's address in the prefix.
     pub fn dns6(&self) -> Option<Ipv6Addr> {
         self.prefix6.map(|prefix| prefix.host(DNS))
+    }
+
+    /// The gateway's address of one family.
+    pub(crate) fn gateway(&self, is_ipv4: bool) -> Option<IpAddr> {
+        match is_ipv4 {
+            true => Some(self.gateway4().into()),
+            false => self.gateway6().map(IpAddr::V6),
+        }
+    }
+
+    /// Whether a name server of the plan is there.
+    pub(crate) fn is_name_server(&self, at: SocketAddr) -> bool {
+        let is_there = match at.ip() {
+            IpAddr::V4(address) => address == self.dns4(),
+            IpAddr::V6(address) => Some(address) == self.dns6(),
+        };
+        self.has_dns && at.port() == DNS_PORT && is_there
+    }
+
+    /// Most bytes of data in one segment.
+    pub(crate) fn mss(&self, is_ipv4: bool) -> u16 {
+        let ip_len = if is_ipv4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+        self.mtu - low_word(ip_len + TCP_HEADER_LEN)
+    }
+
+    /// Whether some guest may have that address.
+    pub(crate) fn is_for_guests(&self, address: IpAddr) -> bool {
+        let is_for_all = address == IpAddr::V4(self.prefix4.broadcast());
+        self.is_inside(address) && !self.is_ours(address) && !is_for_all
+    }
+
+    /// How long an address is a guest's that was seen to use it.
+    pub(crate) fn held_ns(&self) -> u64 {
+        u64::from(self.lease_s) * NS_PER_S
     }
 
     /// The IPv6 address of the station that has that IPv4 address: with the same number.

@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use ringway_net::offload::Sum;
 use ringway_net::{ETHERNET_HEADER_LEN, GsoType, MacAddress, NEEDS_CSUM, NetHeader};
 
-use crate::frame::{ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, TCP, UDP};
+use crate::frame::{
+    ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, TCP, TCP_HEADER_LEN, UDP,
+};
 use crate::frame::{TYPE_IPV4, TYPE_IPV6, UDP_HEADER_LEN, ethernet, ipv4_header, ipv6_header};
 use crate::frame::{icmp4, icmp6, low_word, pseudo_sum, to_ipv6, udp};
 use crate::packet::array;
@@ -15,7 +17,6 @@ use crate::tcp::{Head, Outgoing};
 /// Longest head: Ethernet, IPv6, and TCP with the options of a SYN.
 const EMIT_HEAD_LEN_MAX: usize = ETHERNET_HEADER_LEN + IPV6_HEADER_LEN + 28;
 
-const TCP_HEADER_LEN: usize = 20;
 const ICMP_HEADER_LEN: usize = 8;
 
 /// The data to be read from a flow's socket into a frame.
@@ -299,8 +300,9 @@ fn tcp_header(key: &FlowKey, head: &Head, options_len: usize) -> [u8; TCP_HEADER
 
 /// A whole frame with a segment that belongs to no connection.
 pub(crate) fn lone_segment(
-    (from, to): (SocketAddr, SocketAddr),
-    (gateway, mac): (MacAddress, MacAddress),
+    stations: Stations,
+    from: SocketAddr,
+    to: SocketAddr,
     head: &Head,
 ) -> Vec<u8> {
     let guest = Guest(0);
@@ -309,7 +311,6 @@ pub(crate) fn lone_segment(
     let sum = pseudo_sum(from.ip(), to.ip(), TCP, segment.len());
     let sum = !sum.add_bytes(&segment).fold();
     segment[16..18].copy_from_slice(&sum.to_be_bytes());
-    let stations = Stations { from: gateway, to: mac };
     match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let header = ipv4_header((from, to), TCP, segment.len());

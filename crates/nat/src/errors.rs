@@ -15,7 +15,8 @@ const QUOTE_LEN_MAX: usize = 548;
 /// `None`: the two are of different families.
 pub(crate) fn error(
     stations: Stations,
-    (from, to): (IpAddr, IpAddr),
+    from: IpAddr,
+    to: IpAddr,
     problem: Problem,
     quote: &[u8],
 ) -> Option<Vec<u8>> {
@@ -105,12 +106,12 @@ mod tests {
         let golden = [&[0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0x22, 0xb7][..], &[10, 0, 2, 15]];
         assert_eq!(&quote[..16], golden.concat());
         assert_eq!(&quote[16..], [8, 8, 4, 4, 0x0f, 0xa0, 0, 53, 0, 8, 0, 0]);
-        let addresses = ([10, 0, 2, 2].into(), from.ip());
-        let frame = error(stations, addresses, Problem::TooBig(1280), &quote).unwrap();
+        let gateway = IpAddr::from([10, 0, 2, 2]);
+        let frame = error(stations, gateway, from.ip(), Problem::TooBig(1280), &quote).unwrap();
         assert_eq!(&frame[34..36], [3, 4]);
         assert_eq!(&frame[38..42], [0, 0, 5, 0]);
         assert_eq!(&frame[42..70], &quote[..]);
-        let mixed = ([10, 0, 2, 2].into(), "::1".parse().unwrap());
-        assert_eq!(error(stations, mixed, Problem::Prohibited, &quote), None);
+        let other = "::1".parse().unwrap();
+        assert_eq!(error(stations, gateway, other, Problem::Prohibited, &quote), None);
     }
 }

@@ -7,6 +7,7 @@ use ringway_net::{ETHERNET_HEADER_LEN, MacAddress};
 
 pub(crate) const IPV4_HEADER_LEN: usize = 20;
 pub(crate) const IPV6_HEADER_LEN: usize = 40;
+pub(crate) const TCP_HEADER_LEN: usize = 20;
 pub(crate) const UDP_HEADER_LEN: usize = 8;
 
 pub(crate) const ICMP: u8 = 1;

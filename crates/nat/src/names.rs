@@ -3,10 +3,13 @@
 //!
 //! Limits: one question in a datagram, of class IN; no EDNS in answers, which are short.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::addresses::Plan;
-use crate::packet::{array, word};
+use ringway_net::MacAddress;
+
+use crate::addresses::{DNS_PORT, Plan};
+use crate::frame::{self, Stations, UDP, UDP_HEADER_LEN};
+use crate::packet::{Ip, array, word};
 
 /// Most addresses in an answer.
 const ANSWERS_MAX: usize = 8;
@@ -212,11 +215,29 @@ fn reverse(name: &str) -> Option<IpAddr> {
     (count == 32).then_some(IpAddr::V6(Ipv6Addr::from_bits(bits)))
 }
 
+/// The answer to a question for the name or the address of a guest; `None`: it is something else.
+pub(crate) fn answer(
+    plan: &Plan,
+    mac: MacAddress,
+    ip: &Ip<'_>,
+    known: &impl Addresses,
+) -> Option<Vec<u8>> {
+    if ip.protocol != UDP || word(ip.payload, 2)? != DNS_PORT {
+        return None;
+    }
+    let (from, server) = (SocketAddr::new(ip.from, word(ip.payload, 0)?), (ip.to, DNS_PORT).into());
+    if !plan.is_name_server(server) || !plan.is_inside(ip.from) {
+        return None;
+    }
+    let answer = Question::parse(message(ip.payload)?)?.answer(plan, known)?;
+    Some(frame::udp(Stations { from: plan.mac(), to: mac }, server, from, &answer))
+}
+
 /// The message that a datagram to the router's name server carries behind its UDP header.
-pub(crate) fn message(payload: &[u8]) -> Option<&[u8]> {
+fn message(payload: &[u8]) -> Option<&[u8]> {
     let len = usize::from(u16::from_be_bytes(array(payload, 4)?));
     let end = len.min(payload.len());
-    payload.get(crate::frame::UDP_HEADER_LEN..end)
+    payload.get(UDP_HEADER_LEN..end)
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ringway_net::{ETHERNET_HEADER_LEN, MacAddress, destination, source};
+use ringway_net::{ETHERNET_HEADER_LEN, MacAddress, Nanos, destination, source};
 
 use crate::frame::{FRAGMENT, FRAGMENT_HEADER_LEN, IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use crate::frame::{TYPE_ARP, TYPE_IPV4, TYPE_IPV6};
+use crate::table::{FlowKey, Guest, Protocol};
 
 /// Bytes of a packet that are copied to judge it.
 pub const HEAD_LEN: usize = 256;
@@ -83,6 +84,24 @@ impl Ip<'_> {
     /// Whether all of what it carries was copied.
     pub fn is_all_here(&self) -> bool {
         self.payload.len() == self.payload_len
+    }
+}
+
+/// An IP packet that came from a guest.
+#[derive(Clone, Copy)]
+pub(crate) struct Incoming<'a> {
+    pub guest: Guest,
+    pub mac: MacAddress,
+    pub ip: Ip<'a>,
+    pub now: Nanos,
+}
+
+impl Incoming<'_> {
+    /// The key of its flow, by the ports that it names.
+    pub fn key(&self, protocol: Protocol, from: u16, to: u16) -> FlowKey {
+        let from = SocketAddr::new(self.ip.from, from);
+        let to = SocketAddr::new(self.ip.to, to);
+        FlowKey { guest: self.guest, protocol, from, to }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::addresses::{Plan, Prefix6};
 use crate::dhcp::Dhcp;
 use crate::dhcp6::{ALL_SERVERS, Dhcp6};
 use crate::frame::{self, ICMP, ICMPV6, Stations, UDP, UDP_HEADER_LEN};
-use crate::leases::Leases;
+use crate::leases::{Holder, Leases};
 use crate::neighbours::{self, Sender};
 use crate::packet::{Carried, Frame, Ip, word};
 
@@ -77,17 +77,27 @@ impl Services {
     /// A station has that lease from another router.
     pub(crate) fn remember_lease(
         &mut self,
-        who: (&str, MacAddress),
+        port: &str,
+        mac: MacAddress,
         address: Ipv4Addr,
         now: Nanos,
     ) {
-        let until = now.plus(u64::from(self.plan.lease_s) * 1_000_000_000);
-        self.leases.remember(who, address, (now, until));
+        let until = now.plus(self.plan.held_ns());
+        self.leases.remember((port, mac), address, (now, until));
     }
 
     /// A port is gone.
     pub(crate) fn forget_port(&mut self, port: &str) {
         self.leases.end(port);
+    }
+
+    /// Whose lease an address is, or that which comes with it, as seen from that port.
+    pub(crate) fn holder(&self, port: &str, address: IpAddr) -> Holder<'_> {
+        let leased = match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(address) => self.plan.twin4(address),
+        };
+        leased.map_or(Holder::None, |leased| self.leases.holder(port, leased))
     }
 
     /// The leases.

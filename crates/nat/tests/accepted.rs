@@ -29,7 +29,8 @@ fn listen(lab: &mut Lab) -> SocketHandle {
 
 fn accept(lab: &mut Lab, from: SocketAddr) {
     let mut actions = Actions::new();
-    let flow = lab.nat.accept(GUEST, (80, from, 100_000), lab.now, &mut actions);
+    let flow =
+        lab.nat.accept(lab::port(GUEST, 80), lab::caller(from, 100_000), lab.now, &mut actions);
     assert!(actions.is_empty());
     let flow = flow.expect("room for a flow");
     lab.host.accepted(flow, from);
@@ -110,8 +111,8 @@ fn a_guest_that_refuses_or_says_nothing_resets_who_connects() {
 #[test]
 fn a_guest_without_an_address_gets_no_connection() {
     let mut lab = Lab::new(1);
-    let to = (80, CLIENT.into(), 1);
-    assert_eq!(lab.nat.accept(GUEST, to, lab.now, &mut Actions::new()), None);
+    let to = lab::caller(CLIENT.into(), 1);
+    assert_eq!(lab.nat.accept(lab::port(GUEST, 80), to, lab.now, &mut Actions::new()), None);
 }
 
 /// The station behind the port is another one since: it was given another MAC address.
@@ -139,9 +140,10 @@ fn datagrams_from_outside_have_a_flow_for_each_client() {
     let mut flows = Vec::new();
     for from in clients {
         let mut actions = Actions::new();
-        let to = (53, Client { from, at });
-        let mut accept =
-            |lab: &mut Lab| lab.nat.accept_datagram(GUEST, to, lab.now, &mut actions).unwrap();
+        let client = Client { from, at };
+        let mut accept = |lab: &mut Lab| {
+            lab.nat.accept_datagram(lab::port(GUEST, 53), client, lab.now, &mut actions).unwrap()
+        };
         let flow = accept(&mut lab);
         assert_eq!(accept(&mut lab), flow, "the same client");
         assert!(actions.is_empty(), "its socket is there already");
@@ -163,8 +165,10 @@ fn datagrams_from_outside_have_a_flow_for_each_client() {
     for more in 0..2 * limits.flows_per_guest {
         let from = SocketAddr::from((CLIENT.0, u16::try_from(2000 + more).unwrap()));
         let mut actions = Actions::new();
-        let to = (53, Client { from, at });
-        assert!(lab.nat.accept_datagram(GUEST, to, lab.now, &mut actions).is_some());
+        let client = Client { from, at };
+        assert!(
+            lab.nat.accept_datagram(lab::port(GUEST, 53), client, lab.now, &mut actions).is_some()
+        );
     }
     assert_eq!(lab.nat.flows_of(GUEST), limits.flows_per_guest as usize, "the oldest goes");
 }
@@ -185,7 +189,12 @@ fn a_client_that_hangs_up_before_the_guest_has_answered_is_over() {
     }
     steps(&mut lab, 20);
     let mut actions = Actions::new();
-    let new = lab.nat.accept(GUEST, (80, CLIENT.into(), 100_000), lab.now, &mut actions);
+    let new = lab.nat.accept(
+        lab::port(GUEST, 80),
+        lab::caller(CLIENT.into(), 100_000),
+        lab.now,
+        &mut actions,
+    );
     assert!(new.is_some() && !actions.is_empty(), "it has the place of one that has gone");
     for action in actions.drain() {
         lab.host.carry_out(action, &[], &mut lab.random);
@@ -218,6 +227,14 @@ fn a_client_that_has_hung_up_is_waited_for_once_the_guest_has_answered() {
         accept(&mut lab, (CLIENT.0, 1000 + port).into());
     }
     let mut actions = Actions::new();
-    assert_eq!(lab.nat.accept(GUEST, (80, LOOPBACK.into(), 1), lab.now, &mut actions), None);
+    assert_eq!(
+        lab.nat.accept(
+            lab::port(GUEST, 80),
+            lab::caller(LOOPBACK.into(), 1),
+            lab.now,
+            &mut actions
+        ),
+        None
+    );
     assert!(actions.is_empty());
 }

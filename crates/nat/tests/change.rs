@@ -45,8 +45,10 @@ fn what_came_from_outside_does_not_go_to_the_loopback() {
         (std::net::SocketAddr::from(([127, 0, 0, 1], 50_000)), Actions::new());
     let at = std::net::SocketAddr::from(([127, 0, 0, 1], 5353));
     let client = ringway_nat::Client { from, at };
-    assert!(lab.nat.accept(GUEST, (80, from, 1), lab.now, &mut actions).is_some());
-    assert!(lab.nat.accept_datagram(GUEST, (53, client), lab.now, &mut actions).is_some());
+    assert!(
+        lab.nat.accept(lab::port(GUEST, 80), lab::caller(from, 1), lab.now, &mut actions).is_some()
+    );
+    assert!(lab.nat.accept_datagram(lab::port(GUEST, 53), client, lab.now, &mut actions).is_some());
     assert_eq!(lab.nat.flows_to(gateway), []);
     lab.send(&packet([10, 0, 2, 2], 17, &udp(4000, 7, b"x")));
     assert_eq!(lab.nat.flows_to(gateway).len(), 1);

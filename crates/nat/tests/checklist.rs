@@ -394,10 +394,12 @@ fn what_comes_from_outside_gets_a_share_of_flows_where_other_guests_have_all() {
         let mut accept = |port: u16| {
             let (from, mut actions) = (SocketAddr::from(([198, 51, 100, 7], port)), Actions::new());
             let flow = match is_stream {
-                true => lab.nat.accept(OTHER, (80, from, 1000), now, &mut actions),
+                true => {
+                    lab.nat.accept(lab::port(OTHER, 80), lab::caller(from, 1000), now, &mut actions)
+                }
                 false => {
-                    let to = (53, Client { from, at: ([192, 0, 2, 1], 53).into() });
-                    lab.nat.accept_datagram(OTHER, to, now, &mut actions)
+                    let client = Client { from, at: ([192, 0, 2, 1], 53).into() };
+                    lab.nat.accept_datagram(lab::port(OTHER, 53), client, now, &mut actions)
                 }
             };
             let ended: Vec<_> = actions.drain().collect();

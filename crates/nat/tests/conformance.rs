@@ -429,7 +429,8 @@ fn a_connection_from_outside_is_asked_for_five_times_and_given_up() {
     let from = SocketAddr::from(([203, 0, 113, 5], 7777));
     let now = script.lab.now;
     let mut actions = Actions::new();
-    let flow = script.lab.nat.accept(GUEST, (80, from, 50_000), now, &mut actions);
+    let flow =
+        script.lab.nat.accept(lab::port(GUEST, 80), lab::caller(from, 50_000), now, &mut actions);
     let flow = flow.expect("a flow");
     script.lab.host.accepted(flow, from);
     let all = script.said(40_000);

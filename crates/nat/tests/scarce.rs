@@ -143,7 +143,9 @@ fn clients_from_outside_have_no_port_to_give_up() {
     let (at, mut actions) = (SocketAddr::from(([192, 0, 2, 1], 53)), Actions::new());
     for port in 2000..2020 {
         let client = Client { from: ([198, 51, 100, 7], port).into(), at };
-        assert!(lab.nat.accept_datagram(GUEST, (53, client), lab.now, &mut actions).is_some());
+        assert!(
+            lab.nat.accept_datagram(lab::port(GUEST, 53), client, lab.now, &mut actions).is_some()
+        );
     }
     lab.sender = OTHER;
     lab.send(&from_16(datagram(7, 6000)));

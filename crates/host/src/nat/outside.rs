@@ -1,7 +1,7 @@
 //! Datagrams from outside into guests: several clients send to one socket, so the next datagram in
 //! it decides whose turn it is. It stays there until its guest has room.
 
-use ringway_nat::{Actions, Event, Failure, Guest};
+use ringway_nat::{Actions, Destination, Event, Failure, Guest};
 
 use crate::nat::NatPort;
 use crate::nat::visit::RETRY_NS;
@@ -37,13 +37,11 @@ impl NatPort {
     /// `true`: it was dropped, and there may be more behind it.
     fn look_at_datagram(&mut self, number: usize) -> bool {
         let Some((client, forward)) = self.sockets.listeners.next(number) else { return false };
-        let (to, name) = (forward.to, &forward.guest);
-        let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(name);
+        let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
         let guest = self.guests.iter().find(is_it).copied();
-        let mut actions = Actions::new();
-        let now = self.now;
-        let flow =
-            guest.and_then(|it| self.nat.accept_datagram(it, (to, client), now, &mut actions));
+        let to = guest.map(|guest| Destination { guest, port: forward.to });
+        let (now, mut actions) = (self.now, Actions::new());
+        let flow = to.and_then(|to| self.nat.accept_datagram(to, client, now, &mut actions));
         self.carry_out(&mut actions, None);
         let flow = flow.filter(|flow| self.sockets.share(*flow, number, &client));
         self.sockets.listeners.set_flow(number, flow);

@@ -1,7 +1,8 @@
 //! A visit of the router: news of its sockets, its timers, and frames for each guest in turn.
 
 use ringway_device::Queue;
-use ringway_nat::{Accepts, Actions, Close, Due, Emit, Event, Guest, Protocol, Read};
+use ringway_nat::{Accepts, Actions, Caller, Close, Destination, Due, Emit, Event, Guest};
+use ringway_nat::{Protocol, Read};
 use ringway_net::{DropReason, ETHERNET_HEADER_LEN, NetHeader, Packet};
 use ringway_switch::PortId;
 use ringway_virtq::Arm;
@@ -131,8 +132,9 @@ impl NatPort {
         let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
         let guest = self.guests.iter().find(is_it).copied();
         let guest = guest.filter(|guest| is_running(fabric, *guest));
-        let (to, now, mut actions) = ((forward.to, from, socket.room()), self.now, Actions::new());
-        let flow = guest.and_then(|guest| self.nat.accept(guest, to, now, &mut actions));
+        let to = guest.map(|guest| Destination { guest, port: forward.to });
+        let (caller, mut actions) = (Caller { from, room: socket.room() }, Actions::new());
+        let flow = to.and_then(|to| self.nat.accept(to, caller, self.now, &mut actions));
         // It may have the place of a flow that ends.
         self.carry_out(&mut actions, None);
         match flow {

@@ -4,17 +4,20 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ringway_net::{MacAddress, Nanos};
 
-use super::sources::used_by_others;
-use super::{Nat, State};
-use crate::actions::{Action, Actions};
+use super::Nat;
+use crate::actions::Actions;
 use crate::emit::lone_segment;
 use crate::errors::error;
-use crate::frame::{ICMP, ICMPV6, Stations, TCP, UDP, UDP_HEADER_LEN};
+use crate::fragments::Assembly;
+use crate::frame::{ICMP, ICMPV6, Stations, TCP, TYPE_IPV4, TYPE_IPV6, UDP};
+use crate::guests::{Known, REPLIES_MAX};
+use crate::names;
 use crate::neighbours;
-use crate::packet::{Carried, Frame, Ip, array, word};
+use crate::packet::{Carried, Frame, Incoming, Ip, Part, array, word};
+use crate::refusal::{Answer, Refusal, Refused};
 use crate::socket::Problem;
-use crate::table::{FlowId, FlowKey, Guest, Protocol};
-use crate::tcp::{ACK, Head, Phase, RST, SYN, Segment, Seq, SynOptions};
+use crate::table::Guest;
+use crate::tcp::{ACK, Head, RST, SYN, Segment, Seq};
 
 /// Longest frame that the router answers itself, or that carries a part of a datagram, in bytes.
 pub const WHOLE_LEN_MAX: usize = 9216;
@@ -45,73 +48,6 @@ pub enum Verdict {
     Refused(Refusal),
 }
 
-/// Why a packet was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// Its headers do not fit together, or are of no protocol that is carried.
-    Malformed,
-    /// It is for another station.
-    NotForUs,
-    /// Its source address is not the guest's.
-    SpoofedSource,
-    /// A part of a datagram that contradicts other parts, or of a protocol whose parts are not
-    /// carried.
-    Fragment,
-    /// Guests must not go there.
-    Denied,
-    /// Its TTL or hop limit is used up.
-    Hops,
-    /// The guest opens flows too fast.
-    FlowRate,
-    /// The guest, or all of them, have as many flows as they may.
-    FlowLimit,
-    /// It belongs to no flow.
-    NoFlow,
-    /// The host has no port left for a new flow.
-    NoPort,
-}
-
-impl Refusal {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
-        Self::Malformed,
-        Self::NotForUs,
-        Self::SpoofedSource,
-        Self::Fragment,
-        Self::Denied,
-        Self::Hops,
-        Self::FlowRate,
-        Self::FlowLimit,
-        Self::NoFlow,
-        Self::NoPort,
-    ];
-
-    /// The name used in statistics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::NotForUs => "not_for_us",
-            Self::SpoofedSource => "spoofed_source",
-            Self::Fragment => "fragment",
-            Self::Denied => "denied",
-            Self::Hops => "hops",
-            Self::FlowRate => "flow_rate",
-            Self::FlowLimit => "flow_limit",
-            Self::NoFlow => "no_flow",
-            Self::NoPort => "no_port",
-        }
-    }
-}
-
-/// A packet that was taken apart.
-#[derive(Clone, Copy)]
-pub(super) struct Incoming<'a> {
-    pub guest: Guest,
-    pub mac: MacAddress,
-    pub ip: Ip<'a>,
-    pub now: Nanos,
-}
-
 impl Nat {
     /// A guest sent a packet to the router or to all.
     pub fn from_guest(
@@ -134,66 +70,122 @@ impl Nat {
             return self.for_us(packet, &frame, now);
         }
         let Carried::Ip(ip) = frame.carried else { return Verdict::Done };
-        if ip.part.is_none() && self.answers_name(packet.guest, &frame, &ip, now) {
+        let incoming = Incoming { guest: packet.guest, mac: frame.source, ip, now };
+        if ip.part.is_none() && self.answers_name(&incoming) {
             return Verdict::Done;
         }
-        let incoming = Incoming { guest: packet.guest, mac: frame.source, ip, now };
-        if let Some(part) = ip.part {
-            return self.part(&packet, &incoming, (part, frame.destination));
-        }
-        match self.incoming(&incoming, frame.destination, actions) {
-            Ok(()) => Verdict::Done,
-            Err(why) => Verdict::Refused(why),
-        }
+        let verdict = match ip.part {
+            Some(part) => self.part(&incoming, part, frame.destination, len),
+            None => self.incoming(&incoming, frame.destination, actions),
+        };
+        verdict.unwrap_or_else(|refused| {
+            self.tell(&incoming, refused.answer);
+            Verdict::Refused(refused.why)
+        })
     }
 
     /// The router answers it itself. A guest that asks for a lease may name an address that
     /// another one has by now: it is told so.
     fn for_us(&mut self, packet: FromGuest<'_>, frame: &Frame<'_>, now: Nanos) -> Verdict {
-        if let Carried::Arp(bytes) = &frame.carried
-            && let Some(address) = neighbours::sender(bytes)
-            && self.is_for_guests(address.into())
-        {
-            self.hear_owner(packet.guest, (address, frame.source), now);
-        }
-        if let Carried::Ip(ip) = &frame.carried {
-            if ip.protocol != UDP && self.is_of_another(packet.guest, ip.from, now) {
-                return Verdict::Refused(Refusal::SpoofedSource);
+        let (guest, mac) = (packet.guest, frame.source);
+        match &frame.carried {
+            Carried::Arp(bytes) => {
+                // A station says that it has an address, which is void where it was offered to
+                // another one.
+                if let Some(address) = neighbours::sender(bytes)
+                    && self.plan().is_for_guests(address.into())
+                {
+                    let name = self.guests.name_of(guest);
+                    name.into_iter().for_each(|name| self.services.is_used(name, address));
+                    self.learn(guest, address.into(), mac, now);
+                }
             }
-            self.learn_neighbour(packet.guest, frame.source, ip, now);
+            Carried::Ip(ip) => {
+                if ip.protocol != UDP && self.is_of_another(guest, ip.from, now) {
+                    return Verdict::Refused(Refusal::SpoofedSource);
+                }
+                if let Some(address) = neighbour(ip)
+                    && self.plan().is_for_guests(address)
+                {
+                    self.learn(guest, address, mac, now);
+                }
+            }
         }
         self.answer(packet, now)
     }
 
+    /// The guest has that address, unless another one has it.
+    fn learn(&mut self, guest: Guest, address: IpAddr, mac: MacAddress, now: Nanos) {
+        if !self.is_of_another(guest, address, now) {
+            self.guests.learn(guest, address, mac, now);
+        }
+    }
+
     fn answer(&mut self, packet: FromGuest<'_>, now: Nanos) -> Verdict {
-        let len = packet.len as usize;
+        let (guest, len) = (packet.guest, packet.len as usize);
         if len > WHOLE_LEN_MAX {
             return Verdict::Refused(Refusal::Malformed);
         }
         let Some(bytes) = packet.head.get(..len) else { return Verdict::Whole };
-        let (guests, held_ns) = (&self.guests, self.held_ns());
-        let used = || used_by_others(guests, packet.guest, held_ns, now);
-        if let Some(guest) = guests.get(usize::from(packet.guest.0)).and_then(Option::as_ref)
-            && let Some(frame) = self.services.answer(&guest.name, bytes, now, used)
+        let (mtu, held_ns) = (self.plan().mtu, self.plan().held_ns());
+        let used = || self.guests.used_by_others(guest, held_ns, now);
+        if let Some(name) = self.guests.name_of(guest)
+            && let Some(frame) = self.services.answer(name, bytes, now, used)
         {
-            self.reply_in_parts(packet.guest, frame);
-            self.ask_for_offered(packet.guest, now);
+            self.guests.reply(guest, frame, mtu);
+            let question = self.services.take_question();
+            question.into_iter().for_each(|it| self.guests.ask_for_offered(guest, it, now));
         }
         Verdict::Done
     }
 
-    /// A guest that asks for its neighbours has the address that it asks from; one that asks
-    /// whether an address is free will have that one (RFC 4862 §5.4).
-    fn learn_neighbour(&mut self, guest: Guest, mac: MacAddress, ip: &Ip<'_>, now: Nanos) {
-        const SOLICITATION: u8 = 135;
-        const TARGET_AT: usize = 8;
-        let IpAddr::V6(from) = ip.from else { return };
-        let is_trial = from.is_unspecified() && ip.payload.first() == Some(&SOLICITATION);
-        let target = array::<16>(ip.payload, TARGET_AT).filter(|_| is_trial);
-        let address = target.map_or(from, Ipv6Addr::from);
-        if self.is_for_guests(address.into()) && !self.is_of_another(guest, address.into(), now) {
-            self.learn(guest, (address.into(), mac), now);
+    /// Answers a question for the name or the address of a guest; `false`: it is something else.
+    fn answers_name(&mut self, incoming: &Incoming<'_>) -> bool {
+        let &Incoming { guest, mac, ip, now } = incoming;
+        let known = Known { leases: self.services.leases(), guests: &self.guests, now };
+        let answer = names::answer(self.plan(), mac, &ip, &known);
+        let answer = answer.filter(|_| !self.is_of_another(guest, ip.from, now));
+        let is_answered = answer.is_some();
+        answer.into_iter().for_each(|it| self.guests.reply_up_to(REPLIES_MAX, guest, it));
+        is_answered
+    }
+
+    /// A part of a datagram came, in a frame of so many bytes.
+    fn part(
+        &mut self,
+        incoming: &Incoming<'_>,
+        part: Part,
+        destination: MacAddress,
+        len: usize,
+    ) -> Result<Verdict, Refused> {
+        self.check_source(incoming, destination)?;
+        let ip = &incoming.ip;
+        let (ethertype, icmp) = match ip.from {
+            IpAddr::V4(_) => (TYPE_IPV4, ICMP),
+            IpAddr::V6(_) => (TYPE_IPV6, ICMPV6),
+        };
+        if ![UDP, icmp].contains(&part.protocol) || len > WHOLE_LEN_MAX {
+            return Err(Refusal::Fragment.into());
         }
+        if !ip.is_all_here() {
+            return Ok(Verdict::Whole);
+        }
+        match self.guests.put_part(incoming.guest, ip, part, incoming.now) {
+            Assembly::Waits => Ok(Verdict::Done),
+            Assembly::Refused => Err(Refusal::Fragment.into()),
+            Assembly::Done(packet) => {
+                let mut frame = [destination.0, incoming.mac.0].concat();
+                frame.extend(ethertype.to_be_bytes());
+                frame.extend(packet);
+                self.assembled = Some(frame);
+                Ok(Verdict::Assembled)
+            }
+        }
+    }
+
+    /// The frame whose last part came, to be given to [`Self::from_guest`] next, once.
+    pub fn take_assembled(&mut self) -> Option<Vec<u8>> {
+        self.assembled.take()
     }
 
     fn incoming(
@@ -201,179 +193,96 @@ impl Nat {
         incoming: &Incoming<'_>,
         destination: MacAddress,
         actions: &mut Actions,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Verdict, Refused> {
         self.check_source(incoming, destination)?;
         let ip = &incoming.ip;
         if ip.hops <= 1 {
-            self.refuse(incoming, Problem::HopsExceeded);
-            return Err(Refusal::Hops);
+            return Err(Refused::with(Refusal::Hops, Problem::HopsExceeded));
         }
+        let is_echo = match ip.from {
+            IpAddr::V4(_) => ip.protocol == ICMP && ip.payload.starts_with(&[8, 0]),
+            IpAddr::V6(_) => ip.protocol == ICMPV6 && ip.payload.starts_with(&[128, 0]),
+        };
         match ip.protocol {
-            TCP => self.tcp(incoming, actions),
-            UDP => self.udp(incoming, actions),
-            ICMP if ip.from.is_ipv4() && ip.payload.starts_with(&[8, 0]) => {
-                self.echo(incoming, actions)
-            }
-            ICMPV6 if ip.from.is_ipv6() && ip.payload.starts_with(&[128, 0]) => {
-                self.echo(incoming, actions)
-            }
-            ICMP | ICMPV6 => self.error_from_guest(incoming, actions),
-            _ => Err(Refusal::Malformed),
+            TCP => self.flows.tcp(incoming, actions)?,
+            UDP => self.flows.udp(incoming, actions)?,
+            _ if is_echo => self.flows.echo(incoming, actions)?,
+            ICMP | ICMPV6 => self.flows.error_from_guest(incoming, actions)?,
+            _ => return Err(Refusal::Malformed.into()),
         }
+        Ok(Verdict::Done)
     }
 
     /// It is for the router, and from the guest.
-    pub(super) fn check_source(
+    fn check_source(
         &mut self,
         incoming: &Incoming<'_>,
         destination: MacAddress,
-    ) -> Result<(), Refusal> {
-        let from = incoming.ip.from;
+    ) -> Result<(), Refused> {
+        let &Incoming { guest, mac, ip, now } = incoming;
         if destination != self.plan().mac() {
-            return Err(Refusal::NotForUs);
+            return Err(Refusal::NotForUs.into());
         }
-        let is_right = self.is_for_guests(from)
-            && !self.is_of_another(incoming.guest, from, incoming.now)
-            && self.guest_mut(incoming.guest).is_some();
+        let is_right = self.plan().is_for_guests(ip.from)
+            && !self.is_of_another(guest, ip.from, now)
+            && self.guests.name_of(guest).is_some();
         if !is_right {
             // It may be an address of a network that the router had before.
-            self.refuse(incoming, Problem::WrongSource);
-            return Err(Refusal::SpoofedSource);
+            return Err(Refused::with(Refusal::SpoofedSource, Problem::WrongSource));
         }
-        self.learn(incoming.guest, (from, incoming.mac), incoming.now);
+        self.guests.learn(guest, ip.from, mac, now);
         Ok(())
-    }
-
-    fn tcp(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refusal> {
-        let ip = &incoming.ip;
-        let segment = Segment::parse(ip.payload, ip.payload_len).ok_or(Refusal::Malformed)?;
-        let from = word(ip.payload, 0).ok_or(Refusal::Malformed)?;
-        let to = word(ip.payload, 2).ok_or(Refusal::Malformed)?;
-        let key = key_of(incoming, Protocol::Tcp, from, to);
-        let known = self.table.find(&key);
-        if let Some(id) = known
-            && !self.tcp_segment(id, incoming, &segment, actions)
-        {
-            return Ok(());
-        }
-        if segment.flags & (SYN | ACK | RST) == SYN {
-            return self.open_tcp(incoming, key, &segment, actions);
-        }
-        self.refuse_segment(incoming, &key, &segment);
-        Err(Refusal::NoFlow)
-    }
-
-    /// Whether the connection has nothing to do with the segment.
-    fn tcp_segment(
-        &mut self,
-        id: FlowId,
-        incoming: &Incoming<'_>,
-        segment: &Segment,
-        actions: &mut Actions,
-    ) -> bool {
-        let Some(entry) = self.table.entry_mut(id) else { return true };
-        (entry.used, entry.mac) = (incoming.now, incoming.mac);
-        let State::Tcp(tcp) = &mut entry.state else { return true };
-        let was_connecting = tcp.phase() == Phase::Connecting;
-        if tcp.phase() == Phase::Accepted && segment.has(SYN) {
-            tcp.note_options(SynOptions::parse(incoming.ip.payload));
-        }
-        let todo = tcp.segment(segment, incoming.now);
-        self.note_connecting(id, was_connecting);
-        self.apply(id, todo, low(incoming.ip.payload_at), actions);
-        todo.restart || todo.refuse
-    }
-
-    /// RFC 9293 §3.10.7.1.
-    fn refuse_segment(&mut self, incoming: &Incoming<'_>, key: &FlowKey, segment: &Segment) {
-        let is_free = !segment.has(SYN) && incoming.now < self.reset_freely_until;
-        let most = self.limits.flows_per_guest as usize;
-        let gateway = self.plan().mac();
-        let head = if segment.has(ACK) {
-            Head { seq: segment.ack, ack: Seq(0), flags: RST, window: 0, scale: None }
-        } else {
-            let ack = segment.seq.plus(segment.len());
-            Head { seq: Seq(0), ack, flags: RST | ACK, window: 0, scale: None }
-        };
-        let Some(guest) = self.guest_mut(incoming.guest).filter(|_| !segment.has(RST)) else {
-            return;
-        };
-        let (ends, macs) = ((key.to, key.from), (gateway, incoming.mac));
-        let reset = || lone_segment(ends, macs, &head);
-        if is_free {
-            return guest.reply_up_to(most, reset());
-        }
-        guest.refuse(incoming.now, || Some(reset()));
-    }
-
-    pub(super) fn refuse_syn(
-        &mut self,
-        incoming: &Incoming<'_>,
-        key: &FlowKey,
-        segment: &Segment,
-    ) -> Refusal {
-        self.refuse_segment(incoming, key, segment);
-        Refusal::FlowLimit
     }
 
     /// Tells the guest what its packet met.
-    pub(super) fn refuse(&mut self, incoming: &Incoming<'_>, problem: Problem) {
-        let ip = &incoming.ip;
-        let stations = Stations { from: self.plan().mac(), to: incoming.mac };
-        let gateway = match ip.from {
-            IpAddr::V4(_) => Some(IpAddr::V4(self.plan().gateway4())),
-            IpAddr::V6(_) => self.plan().gateway6().map(IpAddr::V6),
-        };
-        if let (Some(gateway), Some(guest)) = (gateway, self.guest_mut(incoming.guest)) {
-            let addresses = (gateway, ip.from);
-            guest.refuse(incoming.now, || error(stations, addresses, problem, ip.bytes));
+    fn tell(&mut self, incoming: &Incoming<'_>, answer: Answer) {
+        let &Incoming { guest, mac, ip, now } = incoming;
+        let plan = self.services.plan();
+        let stations = Stations { from: plan.mac(), to: mac };
+        match answer {
+            Answer::Nothing => {}
+            Answer::Problem(problem) => {
+                if let Some(gateway) = plan.gateway(ip.from.is_ipv4()) {
+                    let frame = || error(stations, gateway, ip.from, problem, ip.bytes);
+                    self.guests.refuse(guest, now, frame);
+                }
+            }
+            Answer::Reset => {
+                let Some(segment) = Segment::parse(ip.payload, ip.payload_len) else { return };
+                let is_free = !segment.has(SYN) && now < self.reset_freely_until;
+                let reset = || reset(stations, &ip, &segment);
+                if segment.has(RST) {
+                } else if is_free {
+                    let most = self.flows.limits().flows_per_guest as usize;
+                    reset().into_iter().for_each(|it| self.guests.reply_up_to(most, guest, it));
+                } else {
+                    self.guests.refuse(guest, now, reset);
+                }
+            }
         }
-    }
-
-    fn udp(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refusal> {
-        let ip = &incoming.ip;
-        let field = |at| word(ip.payload, at).ok_or(Refusal::Malformed);
-        let (from, to, len) = (field(0)?, field(2)?, usize::from(field(4)?));
-        if len < UDP_HEADER_LEN || len > ip.payload_len {
-            return Err(Refusal::Malformed);
-        }
-        let key = key_of(incoming, Protocol::Udp, from, to);
-        let flow = self.datagram_flow(incoming, key, actions)?;
-        self.count_from_guest(flow, low(len - UDP_HEADER_LEN));
-        actions.push(Action::SendDatagram {
-            flow,
-            skip: low(ip.payload_at + UDP_HEADER_LEN),
-            len: low(len - UDP_HEADER_LEN),
-            hops: ip.hops - 1,
-            is_whole_only: ip.is_whole_only,
-        });
-        Ok(())
-    }
-
-    fn echo(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refusal> {
-        let ip = &incoming.ip;
-        let identifier = word(ip.payload, 4).ok_or(Refusal::Malformed)?;
-        let key = key_of(incoming, Protocol::Echo, identifier, 0);
-        let flow = self.datagram_flow(incoming, key, actions)?;
-        self.count_from_guest(flow, low(ip.payload_len));
-        actions.push(Action::SendDatagram {
-            flow,
-            skip: low(ip.payload_at),
-            len: low(ip.payload_len),
-            hops: ip.hops - 1,
-            is_whole_only: ip.is_whole_only,
-        });
-        Ok(())
     }
 }
 
-fn key_of(incoming: &Incoming<'_>, protocol: Protocol, from: u16, to: u16) -> FlowKey {
-    let from = SocketAddr::new(incoming.ip.from, from);
-    let to = SocketAddr::new(incoming.ip.to, to);
-    FlowKey { guest: incoming.guest, protocol, from, to }
+/// The address that a guest has that asks for its neighbours: the one that it asks from, or the one
+/// that it will have, if it asks whether it is free (RFC 4862 §5.4).
+fn neighbour(ip: &Ip<'_>) -> Option<IpAddr> {
+    const SOLICITATION: u8 = 135;
+    const TARGET_AT: usize = 8;
+    let IpAddr::V6(from) = ip.from else { return None };
+    let is_trial = from.is_unspecified() && ip.payload.first() == Some(&SOLICITATION);
+    let target = array::<16>(ip.payload, TARGET_AT).filter(|_| is_trial);
+    Some(target.map_or(from, Ipv6Addr::from).into())
 }
 
-/// A place in a packet, which is shorter than 4 GiB.
-fn low(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
+/// The answer to a segment that belongs to no connection (RFC 9293 §3.10.7.1).
+fn reset(stations: Stations, ip: &Ip<'_>, segment: &Segment) -> Option<Vec<u8>> {
+    let head = if segment.has(ACK) {
+        Head { seq: segment.ack, ack: Seq(0), flags: RST, window: 0, scale: None }
+    } else {
+        let ack = segment.seq.plus(segment.len());
+        Head { seq: Seq(0), ack, flags: RST | ACK, window: 0, scale: None }
+    };
+    let from = SocketAddr::new(ip.to, word(ip.payload, 2)?);
+    let to = SocketAddr::new(ip.from, word(ip.payload, 0)?);
+    Some(lone_segment(stations, from, to, &head))
 }

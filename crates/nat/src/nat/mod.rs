@@ -1,39 +1,28 @@
 //! The router as one value.
 
-mod errors;
 mod from_guest;
-mod guests;
-mod look;
-mod names;
-mod notes;
-mod offers;
-mod open;
 mod outside;
-mod parts;
-mod sockets;
-mod sources;
-mod to_guest;
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ringway_net::Nanos;
 
-use crate::actions::{Action, Actions};
+use crate::actions::Actions;
 use crate::addresses::Plan;
-use crate::datagrams::Datagrams;
-use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, low_word};
+use crate::emit::Emit;
+use crate::errors::error;
+use crate::flows::{Accepts, FlowLook, Flows};
+use crate::frame::Stations;
+use crate::guests::{Guests, Note, Station};
+use crate::leases::Holder;
+use crate::refusal::Refusal;
 use crate::services::Services;
-use crate::socket::Close;
-use crate::table::{Entry, FlowId, Guest, Limits, Table};
-use crate::tcp::{Phase, Tcp, Todo};
-use guests::GuestState;
+use crate::socket::{Close, Event, Read};
+use crate::table::{FlowId, Guest, Limits};
 
-pub use from_guest::{FromGuest, Refusal, Verdict, WHOLE_LEN_MAX};
-pub use guests::REPLIES_MAX;
-pub use look::{FlowLook, Station};
-pub use notes::Note;
-pub use to_guest::{Accepts, Due};
+pub use from_guest::{FromGuest, Verdict, WHOLE_LEN_MAX};
+pub use outside::{Caller, Destination};
 
 /// Between two advertisements: at least, and so much more by chance (RFC 4861 §6.2.1).
 const ADVERTISE_NS: u64 = 200_000_000_000;
@@ -42,44 +31,27 @@ const ADVERTISE_NS_MORE: u64 = 400_000_000_000;
 /// Least MTU of a network, in bytes: that of IPv6.
 pub const MTU_MIN: u16 = 1280;
 
-const TCP_HEADER_LEN: usize = 20;
-
-/// The state of a flow besides its ends.
+/// A frame for a guest.
 #[derive(Debug)]
-enum State {
-    Tcp(Tcp),
-    Datagrams(Datagrams),
-}
-
-impl State {
-    /// Whether a client of the host began it, by a socket that listens.
-    fn is_from_outside(&self) -> bool {
-        match self {
-            Self::Tcp(tcp) => tcp.is_from_outside(),
-            Self::Datagrams(datagrams) => datagrams.client.is_some(),
-        }
-    }
+pub enum Due<'a> {
+    /// A whole frame, plain; [`Nat::replied`] takes it away.
+    Reply(&'a [u8]),
+    /// A frame of a flow; [`Nat::emitted`] tells what became of it.
+    Flow(Emit),
 }
 
 /// A router for the guests of a switch.
 #[derive(Debug)]
 pub struct Nat {
     services: Services,
-    limits: Limits,
+    guests: Guests,
+    flows: Flows,
     keys: RandomState,
-    table: Table<State>,
-    guests: Vec<Option<GuestState>>,
     advertise_at: Nanos,
-    /// When parts of datagrams have waited for too long.
-    parts_until: Option<Nanos>,
     /// A datagram whose last part has just come.
     assembled: Option<Vec<u8>>,
-    /// How many datagrams were cut, from a number that others do not know.
-    cut_count: u32,
     /// Until when connections that are not known are reset without a limit.
     reset_freely_until: Nanos,
-    /// A guest has used an address, or uses one no more, since that was asked.
-    has_news: bool,
 }
 
 impl Nat {
@@ -90,22 +62,14 @@ impl Nat {
     /// If the plan's MTU is below [`MTU_MIN`].
     pub fn new(plan: Plan, limits: Limits, keys: RandomState) -> Self {
         assert!(plan.mtu >= MTU_MIN, "an MTU of {} is below {MTU_MIN}", plan.mtu);
-        let guests = (0..limits.guests).map(|_| None).collect();
-        let table = Table::new(limits, keys.clone());
-        let services = Services::new(plan);
-        let cut_count = low_half(keys.hash_one(0));
         Self {
-            services,
-            limits,
+            guests: Guests::new(&limits, low_half(keys.hash_one(0))),
+            flows: Flows::new(plan.clone(), limits, keys.clone()),
+            services: Services::new(plan),
             keys,
-            table,
-            guests,
             advertise_at: Nanos(0),
-            parts_until: None,
             assembled: None,
-            cut_count,
             reset_freely_until: Nanos(0),
-            has_news: false,
         }
     }
 
@@ -127,6 +91,7 @@ impl Nat {
         let is_same = parts(plan) == parts(self.plan());
         if is_same && plan != self.plan() {
             self.services.set_plan(plan.clone());
+            self.flows.set_plan(plan.clone());
             self.advertise_at = Nanos(0);
         }
         is_same
@@ -139,16 +104,12 @@ impl Nat {
 
     /// The flows to that address that guests began: clients from outside may be shown as it.
     pub fn flows_to(&self, to: IpAddr) -> Vec<FlowId> {
-        let all = (0..self.limits.guests).map(Guest);
-        let flows = all.flat_map(|guest| self.table.of_guest(guest));
-        let goes_there =
-            |entry: &Entry<State>| entry.key.to.ip() == to && !entry.state.is_from_outside();
-        flows.filter(|(_, entry)| goes_there(entry)).map(|(id, _)| id).collect()
+        self.flows.to(to)
     }
 
     /// Ends a flow.
     pub fn end_flow(&mut self, flow: FlowId, actions: &mut Actions) {
-        self.end(flow, Close::Reset, actions);
+        self.flows.end(flow, Close::Reset, actions);
     }
 
     /// Leases and what else the router answers itself.
@@ -158,53 +119,84 @@ impl Nat {
 
     /// Its upper limits.
     pub fn limits(&self) -> &Limits {
-        &self.limits
+        self.flows.limits()
     }
 
     /// The name of the port that the guest is behind.
     pub fn name_of(&self, guest: Guest) -> Option<&str> {
-        let state = self.guests.get(usize::from(guest.0))?.as_ref()?;
-        Some(&state.name)
+        self.guests.name_of(guest)
     }
 
     /// A port of the switch that guests are behind. One whose number is not below
     /// [`Limits::guests`] is ignored.
     pub fn add_guest(&mut self, guest: Guest, name: &str) {
-        if let Some(place) = self.guests.get_mut(usize::from(guest.0)) {
-            *place = Some(GuestState::new(name, &self.limits));
-        }
+        self.guests.add(guest, name, self.flows.limits().errors_per_second);
+        self.flows.add_guest(guest);
     }
 
     /// Ends one flow of a port that goes; to be called until it returns `false`: there is none.
     pub fn end_a_flow(&mut self, guest: Guest, actions: &mut Actions) -> bool {
-        let first = self.table.of_guest(guest).map(|(id, _)| id).next();
-        if let Some(id) = first {
-            self.end(id, Close::Reset, actions);
-        }
-        first.is_some()
+        self.flows.end_one(guest, actions)
     }
 
     /// Ends one flow of a port that goes, or forgets the port; to be called until it returns
     /// `false`: the port is forgotten.
     pub fn remove_guest(&mut self, guest: Guest, actions: &mut Actions) -> bool {
-        let has_flows = self.end_a_flow(guest, actions);
-        let place = self.guests.get_mut(usize::from(guest.0)).filter(|_| !has_flows);
-        if let Some(gone) = place.and_then(Option::take) {
-            self.services.forget_port(&gone.name);
-            self.has_news = true;
+        let has_flows = self.flows.end_one(guest, actions);
+        if !has_flows && let Some(name) = self.guests.remove(guest) {
+            self.services.forget_port(&name);
         }
         has_flows
     }
 
     /// How many flows a guest has.
     pub fn flows_of(&self, guest: Guest) -> usize {
-        self.table.count_of(guest)
+        self.flows.count_of(guest)
+    }
+
+    /// The flows of a guest, in no particular order.
+    pub fn flows(&self, guest: Guest, now: Nanos) -> impl Iterator<Item = FlowLook> {
+        self.flows.look(guest, now)
+    }
+
+    /// All stations, first those with the oldest leases. Behind a port that is gone there are
+    /// leases too.
+    pub fn stations(&self, now: Nanos) -> Vec<Station> {
+        self.guests.stations(self.services.leases(), now)
+    }
+
+    /// Whether there is another answer to [`Self::notes`] than when this was asked last.
+    pub fn takes_news(&mut self, now: Nanos) -> bool {
+        let has_leased = self.services.take_news(now);
+        self.guests.take_news() || has_leased
+    }
+
+    /// The addresses of all stations, the oldest leases first. A lease that is over is none of
+    /// them: it would hold again.
+    pub fn notes(&self, now: Nanos) -> Vec<Note> {
+        self.guests.notes(self.services.leases(), now)
+    }
+
+    /// Knows what another router has [noted](Self::notes), as far as it fits to this one: each
+    /// lease holds as long as one that begins now.
+    pub fn remember(&mut self, notes: &[Note], now: Nanos) {
+        for Note { guest, mac, address, is_leased } in notes.iter().copied() {
+            let is_here = self.plan().is_for_guests(address) && mac.is_station();
+            let Some(name) = self.guests.name_of(guest).filter(|_| is_here) else { continue };
+            match address {
+                IpAddr::V4(address) if is_leased => {
+                    self.services.remember_lease(name, mac, address, now);
+                }
+                _ if self.is_of_another(guest, address, now) => {}
+                _ => self.guests.learn(guest, address, mac, now),
+            }
+        }
     }
 
     /// Most bytes that the kernel may hold in each direction of a new connection of that guest: the
     /// more flows it has, the fewer. `None`: the kernel decides.
     pub fn buffer_len_max(&self, guest: Guest) -> Option<u32> {
-        match self.table.count_of(guest) {
+        match self.flows.count_of(guest) {
             0..=64 => None,
             65..=512 => Some(256 << 10),
             _ => Some(64 << 10),
@@ -213,134 +205,107 @@ impl Nat {
 
     /// The guest of a flow.
     pub fn guest_of(&self, flow: FlowId) -> Option<Guest> {
-        self.table.entry(flow).map(|entry| entry.key.guest)
+        self.flows.guest_of(flow)
+    }
+
+    /// A socket has an event; one of a flow that is over is ignored. `Some`: its flow is given up
+    /// for that reason.
+    pub fn on_socket(
+        &mut self,
+        flow: FlowId,
+        event: Event,
+        now: Nanos,
+        actions: &mut Actions,
+    ) -> Option<Refusal> {
+        let plan = self.services.plan();
+        let news = self.flows.on_socket(flow, event, now, actions);
+        if let Some(lost) = news.lost
+            && let Some(from) = lost.shown_from(plan)
+        {
+            let (to, stations) = (lost.key.from.ip(), Stations { from: plan.mac(), to: lost.mac });
+            let frame = || error(stations, from, to, lost.problem, &lost.quote());
+            self.guests.refuse(lost.key.guest, now, frame);
+        }
+        news.refusal
+    }
+
+    /// The next frame for that guest; the same one again until it is told what became of it.
+    pub fn due(&mut self, guest: Guest, accepts: Accepts) -> Option<Due<'_>> {
+        match self.guests.first_reply(guest) {
+            Some(frame) => Some(Due::Reply(frame)),
+            None => self.flows.due(guest, accepts).map(Due::Flow),
+        }
+    }
+
+    /// Whether [`Self::due`] may have something.
+    pub fn is_due(&self, guest: Guest) -> bool {
+        self.guests.first_reply(guest).is_some() || self.flows.is_due(guest)
+    }
+
+    /// The guest has the reply, or will not get it.
+    pub fn replied(&mut self, guest: Guest) {
+        self.guests.replied(guest);
+    }
+
+    /// The flow's frame is in the guest's memory, or there is none, as `read` tells.
+    pub fn emitted(&mut self, emit: &Emit, read: Read, now: Nanos, actions: &mut Actions) {
+        self.flows.emitted(emit, read, now, actions);
     }
 
     /// Whether the guest's window is full: nothing more goes to it in this flow before it
     /// acknowledges.
     pub fn waits_for_guest(&self, flow: FlowId) -> bool {
-        let state = self.table.entry(flow).map(|entry| &entry.state);
-        matches!(state, Some(State::Tcp(tcp)) if tcp.waits_for_guest())
+        self.flows.waits_for_guest(flow)
+    }
+
+    /// Whose datagram it is that was read for that flow and came from there: another flow may have
+    /// the same port of the host. From an address that the guest has sent to all ports are heard
+    /// (RFC 4787 §5, address-dependent filtering). `None`: no flow's.
+    pub fn came_from(&self, flow: FlowId, from: SocketAddr) -> Option<FlowId> {
+        self.flows.came_from(flow, from)
+    }
+
+    /// Takes a message that was read for a frame and is not put behind its head: it goes to the
+    /// guest as a whole, or in parts if it is longer than a packet.
+    pub fn cut(&mut self, emit: &Emit, message: &[u8]) {
+        if let Some(frame) = emit.whole(message) {
+            self.guests.reply(emit.guest(), frame, self.services.plan().mtu);
+        }
     }
 
     /// When [`Self::timer`] has something to do.
     pub fn deadline(&self) -> Option<Nanos> {
         let advertise_at = Some(self.advertise_at).filter(|_| self.services.has_advertisement());
-        self.table.deadline().into_iter().chain(advertise_at).chain(self.parts_until).min()
+        let others = advertise_at.into_iter().chain(self.guests.deadline());
+        self.flows.deadline().into_iter().chain(others).min()
     }
 
     /// Does one thing whose time has come; to be called until it returns `false`: there is none.
     pub fn timer(&mut self, now: Nanos, actions: &mut Actions) -> bool {
         if self.services.has_advertisement() && self.advertise_at <= now {
-            self.advertise(now);
+            let more = self.keys.hash_one(now.0) % ADVERTISE_NS_MORE;
+            self.advertise_at = now.plus(ADVERTISE_NS + more);
+            let frame = self.services.advertisement();
+            frame.into_iter().for_each(|frame| self.guests.reply_to_all(&frame));
             return true;
         }
-        if self.parts_until.is_some_and(|at| at <= now) {
-            self.forget_parts(now);
+        if self.guests.deadline().is_some_and(|at| at <= now) {
+            self.guests.forget_parts(now);
             return true;
         }
-        let Some(id) = self.table.due(now) else { return false };
-        let Some(entry) = self.table.entry_mut(id) else { return false };
-        match &mut entry.state {
-            State::Tcp(tcp) => {
-                let was_connecting = tcp.phase() == Phase::Connecting;
-                let todo = tcp.timer(now);
-                let deadline = tcp.deadline();
-                self.table.set_deadline(id, deadline);
-                self.apply(id, todo, 0, actions);
-                self.note_connecting(id, was_connecting);
+        self.flows.timer(now, actions)
+    }
+
+    /// Whether another guest has that address.
+    fn is_of_another(&self, guest: Guest, address: IpAddr, now: Nanos) -> bool {
+        let name = self.guests.name_of(guest).unwrap_or_default();
+        match self.services.holder(name, address) {
+            Holder::This if address.is_ipv4() => false,
+            // That of a port that is gone is only kept for it.
+            Holder::Other(name) if self.guests.has_port(name) => true,
+            Holder::Other(_) | Holder::This | Holder::None => {
+                self.guests.is_used_by_another(guest, address, self.plan().held_ns(), now)
             }
-            State::Datagrams(datagrams) => {
-                let end = datagrams.end(&entry.key, entry.used);
-                if end <= now {
-                    self.end(id, Close::Gracefully, actions);
-                } else {
-                    self.table.set_deadline(id, Some(end));
-                }
-            }
-        }
-        true
-    }
-
-    fn advertise(&mut self, now: Nanos) {
-        let more = self.keys.hash_one(now.0) % ADVERTISE_NS_MORE;
-        self.advertise_at = now.plus(ADVERTISE_NS + more);
-        let Some(frame) = self.services.advertisement() else { return };
-        for guest in self.guests.iter_mut().flatten() {
-            guest.reply(frame.clone());
-        }
-    }
-
-    /// Most bytes of data in one segment.
-    fn mss(&self, is_ipv4: bool) -> u16 {
-        let ip_len = if is_ipv4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
-        self.plan().mtu - low_word(ip_len + TCP_HEADER_LEN)
-    }
-
-    fn guest_mut(&mut self, guest: Guest) -> Option<&mut GuestState> {
-        self.guests.get_mut(usize::from(guest.0))?.as_mut()
-    }
-
-    /// Removes a flow and closes its socket.
-    fn end(&mut self, id: FlowId, how: Close, actions: &mut Actions) {
-        let Some(entry) = self.table.remove(id) else { return };
-        let has_socket = match &entry.state {
-            State::Tcp(tcp) => {
-                let is_connecting = tcp.phase() == Phase::Connecting;
-                self.count_connecting(entry.key.guest, is_connecting, false);
-                tcp.has_socket()
-            }
-            State::Datagrams(_) => true,
-        };
-        if has_socket {
-            actions.push(Action::Close { flow: id, how });
-        }
-    }
-
-    /// Turns what a connection wants into actions; `skip`: where its TCP header is in the frame.
-    fn apply(&mut self, id: FlowId, todo: Todo, skip: u32, actions: &mut Actions) {
-        let flow = id;
-        if todo.consume > 0 {
-            actions.push(Action::Consume { flow, len: todo.consume });
-        }
-        if let Some((at, len)) = todo.send {
-            actions.push(Action::Send { flow, skip: skip + at, len });
-        }
-        if todo.shutdown {
-            actions.push(Action::Shutdown { flow });
-        }
-        if todo.asks_room {
-            actions.push(Action::AskRoom { flow });
-        }
-        if let Some(how) = todo.close {
-            actions.push(Action::Close { flow, how });
-        }
-        let Some(entry) = self.table.entry_mut(id) else { return };
-        entry.to_guest += u64::from(todo.consume);
-        let State::Tcp(tcp) = &entry.state else { return };
-        let (deadline, is_due) = (tcp.deadline(), tcp.next(u32::MAX).is_some());
-        if tcp.is_gone() {
-            self.table.remove(id);
-            return;
-        }
-        self.table.set_deadline_at_most(id, deadline);
-        if is_due {
-            self.table.set_ready(id);
-        }
-    }
-
-    /// Keeps count after a connection's phase may have changed.
-    fn note_connecting(&mut self, id: FlowId, was_connecting: bool) {
-        let Some(entry) = self.table.entry(id) else { return };
-        let State::Tcp(tcp) = &entry.state else { return };
-        let (guest, is_connecting) = (entry.key.guest, tcp.phase() == Phase::Connecting);
-        self.count_connecting(guest, was_connecting, is_connecting);
-    }
-
-    fn count_connecting(&mut self, guest: Guest, was_connecting: bool, is_connecting: bool) {
-        if let Some(state) = self.guest_mut(guest).filter(|_| was_connecting != is_connecting) {
-            let count = state.connecting;
-            state.connecting = if is_connecting { count + 1 } else { count.saturating_sub(1) };
         }
     }
 }

@@ -7,9 +7,10 @@ pub mod wire;
 
 use std::collections::VecDeque;
 use std::hash::RandomState;
+use std::net::SocketAddr;
 
-use ringway_nat::{Accepts, Actions, Due, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits};
-use ringway_nat::{Nat, Plan, Read, Verdict};
+use ringway_nat::{Accepts, Actions, Caller, Destination, Due, Event, FlowId, FromGuest, Guest};
+use ringway_nat::{HEAD_LEN, Limits, Nat, Plan, Read, Verdict};
 use ringway_net::{Nanos, offload};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::time::Instant;
@@ -38,6 +39,16 @@ pub struct Lab {
     pub seen: Vec<Vec<u8>>,
     /// Frames both ways, and news of sockets.
     pub events: u64,
+}
+
+/// A port of a guest that clients outside may use.
+pub fn port(guest: Guest, port: u16) -> Destination {
+    Destination { guest, port }
+}
+
+/// A client whose connection takes so many bytes.
+pub fn caller(from: SocketAddr, room: u32) -> Caller {
+    Caller { from, room }
 }
 
 pub fn plan() -> Plan {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ringway_net::{MacAddress, Nanos};
 
 use crate::fragments::Assembler;
-use crate::table::{Limits, Rate};
+use crate::table::Rate;
 
 /// Most frames that wait for one guest besides those of its flows; more are dropped.
 pub const REPLIES_MAX: usize = 32;
@@ -24,9 +24,6 @@ pub(super) struct GuestState {
     pub name: String,
     pub assembler: Assembler,
     pub replies: VecDeque<Vec<u8>>,
-    /// Connections whose other end has not answered.
-    pub connecting: u32,
-    new_flows: Rate,
     errors: Rate,
     /// Questions for addresses that it is offered.
     questions: Rate,
@@ -45,25 +42,19 @@ pub(super) struct Seen {
 }
 
 impl GuestState {
-    pub fn new(name: &str, limits: &Limits) -> Self {
+    pub fn new(name: &str, errors_per_second: u32) -> Self {
         Self {
             name: name.to_owned(),
             assembler: Assembler::default(),
             replies: VecDeque::with_capacity(REPLIES_MAX),
-            connecting: 0,
-            new_flows: Rate::new(limits.new_flows_per_second),
-            errors: Rate::new(limits.errors_per_second),
+            errors: Rate::new(errors_per_second),
             questions: Rate::new(QUESTIONS_PER_SECOND),
             asks_by_dhcp: false,
             seen: Vec::with_capacity(2 * ADDRESSES_MAX),
         }
     }
 
-    pub fn reply(&mut self, frame: Vec<u8>) {
-        self.reply_up_to(REPLIES_MAX, frame);
-    }
-
-    /// The same where more may wait.
+    /// A frame, unless so many wait.
     pub fn reply_up_to(&mut self, most: usize, frame: Vec<u8>) {
         if self.replies.len() < most {
             self.replies.push_back(frame);
@@ -111,11 +102,6 @@ impl GuestState {
         &self.seen
     }
 
-    /// Whether it may have one more flow now.
-    pub fn may_open(&mut self, now: Nanos) -> bool {
-        self.new_flows.take(now)
-    }
-
     /// Whether all stations are asked for an address that it is offered.
     pub fn may_ask(&mut self, now: Nanos) -> bool {
         self.questions.take(now)
@@ -126,7 +112,7 @@ impl GuestState {
         if self.errors.take(now)
             && let Some(frame) = frame()
         {
-            self.reply(frame);
+            self.reply_up_to(REPLIES_MAX, frame);
         }
     }
 }

@@ -1,18 +1,16 @@
-//! The frames that go to a guest next.
+//! The frames of flows that go to a guest next.
 
 use std::net::SocketAddr;
 
 use ringway_net::Nanos;
 
-use super::{Nat, State};
+use super::{Flows, State};
 use crate::actions::Actions;
 use crate::datagrams::is_question;
 use crate::emit::{Content, Emit};
-use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, low_word};
+use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, TCP_HEADER_LEN, low_word};
 use crate::socket::Read;
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
-
-const TCP_HEADER_LEN: u32 = 20;
 
 /// Most bytes of data in a segment that the guest has cut: with the longest headers, and a bit to
 /// spare, a packet is below 64 KiB.
@@ -33,38 +31,23 @@ pub struct Accepts {
     pub len_max: u32,
 }
 
-/// A frame for a guest.
-#[derive(Debug)]
-pub enum Due<'a> {
-    /// A whole frame, plain; [`Nat::replied`] takes it away.
-    Reply(&'a [u8]),
-    /// A frame of a flow; [`Nat::emitted`] tells what became of it.
-    Flow(Emit),
-}
-
-impl Nat {
-    /// The next frame for that guest; the same one again until it is told what became of it.
-    pub fn due(&mut self, guest: Guest, accepts: Accepts) -> Option<Due<'_>> {
-        let place = usize::from(guest.0);
-        if self.guests.get(place)?.as_ref()?.replies.is_empty() {
-            return self.due_flow(guest, accepts).map(Due::Flow);
+impl Flows {
+    /// The next frame of the guest's flows. Each flow is looked at once at most: those that have
+    /// nothing leave the queue.
+    pub fn due(&mut self, guest: Guest, accepts: Accepts) -> Option<Emit> {
+        while let Some(id) = self.table.first_ready(guest) {
+            let emit = self.emit(id, accepts);
+            if emit.is_some() {
+                return emit;
+            }
+            self.table.unset_ready(guest);
         }
-        let replies = &self.guests.get(place)?.as_ref()?.replies;
-        replies.front().map(|frame| Due::Reply(frame))
+        None
     }
 
     /// Whether [`Self::due`] may have something.
     pub fn is_due(&self, guest: Guest) -> bool {
-        let state = self.guests.get(usize::from(guest.0)).and_then(Option::as_ref);
-        let has_reply = state.is_some_and(|state| !state.replies.is_empty());
-        has_reply || self.table.first_ready(guest).is_some()
-    }
-
-    /// The guest has the reply, or will not get it.
-    pub fn replied(&mut self, guest: Guest) {
-        if let Some(guest) = self.guest_mut(guest) {
-            guest.replies.pop_front();
-        }
+        self.table.first_ready(guest).is_some()
     }
 
     /// The flow's frame is in the guest's memory, or there is none, as `read` tells.
@@ -116,21 +99,9 @@ impl Nat {
         exact.or_else(|| flows.find(|(_, entry)| is_alike(&entry.key)).map(|(id, _)| id))
     }
 
-    /// Each flow is looked at once at most: those that have nothing leave the queue.
-    fn due_flow(&mut self, guest: Guest, accepts: Accepts) -> Option<Emit> {
-        while let Some(id) = self.table.first_ready(guest) {
-            let emit = self.emit(id, accepts);
-            if emit.is_some() {
-                return emit;
-            }
-            self.table.unset_ready(guest);
-        }
-        None
-    }
-
     fn emit(&self, id: FlowId, accepts: Accepts) -> Option<Emit> {
         let entry = self.table.entry(id)?;
-        let stations = Stations { from: self.plan().mac(), to: entry.mac };
+        let stations = Stations { from: self.plan.mac(), to: entry.mac };
         let (flow, is_ipv4) = ((id, entry.key), entry.key.from.is_ipv4());
         let ip_len = if is_ipv4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
         let ip_len = u32::from(low_word(ip_len));
@@ -139,16 +110,16 @@ impl Nat {
             State::Tcp(tcp) => {
                 let mss = u32::from(tcp.mss());
                 let has_tso = if is_ipv4 { accepts.tso4 } else { accepts.tso6 };
-                let room = room.saturating_sub(TCP_HEADER_LEN);
+                let room = room.saturating_sub(low_word(TCP_HEADER_LEN).into());
                 let long = LONG_LEN_MAX.min(room) / mss * mss;
                 let len_max = if has_tso { long.max(mss) } else { mss };
                 let outgoing = tcp.next(len_max.min(room))?;
                 let segment = (outgoing, tcp.head(outgoing));
-                let mss = (tcp.mss(), self.mss(is_ipv4));
+                let mss = (tcp.mss(), self.plan.mss(is_ipv4));
                 Some(Emit::segment(flow, stations, segment, mss))
             }
             State::Datagrams(datagrams) if datagrams.is_readable => {
-                let one = room.min(u32::from(self.plan().mtu) - ip_len);
+                let one = room.min(u32::from(self.plan.mtu) - ip_len);
                 let most = if datagrams.come_together { room } else { one };
                 let has_uso = if is_ipv4 { accepts.uso4 } else { accepts.uso6 };
                 (one >= 8).then(|| Emit::datagram(flow, stations, (one, most), has_uso))

@@ -1,0 +1,121 @@
+//! What a guest's packet does in its flow.
+
+use super::errors::GuestError;
+use super::{Flows, State};
+use crate::actions::{Action, Actions};
+use crate::frame::UDP_HEADER_LEN;
+use crate::packet::{Incoming, word};
+use crate::refusal::{Refusal, Refused};
+use crate::socket::Close;
+use crate::table::{FlowId, FlowKey, Protocol};
+use crate::tcp::{ACK, Phase, RST, SYN, Segment, SynOptions, Todo};
+
+impl Flows {
+    pub fn tcp(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refused> {
+        let ip = &incoming.ip;
+        let segment = Segment::parse(ip.payload, ip.payload_len).ok_or(Refusal::Malformed)?;
+        let from = word(ip.payload, 0).ok_or(Refusal::Malformed)?;
+        let to = word(ip.payload, 2).ok_or(Refusal::Malformed)?;
+        let key = incoming.key(Protocol::Tcp, from, to);
+        if let Some(id) = self.table.find(&key)
+            && !self.segment(id, incoming, &segment, actions)
+        {
+            return Ok(());
+        }
+        if segment.flags & (SYN | ACK | RST) == SYN {
+            return self.open_tcp(incoming, key, &segment, actions);
+        }
+        Err(Refused::with_reset(Refusal::NoFlow))
+    }
+
+    /// Whether the connection has nothing to do with the segment.
+    fn segment(
+        &mut self,
+        id: FlowId,
+        incoming: &Incoming<'_>,
+        segment: &Segment,
+        actions: &mut Actions,
+    ) -> bool {
+        let Some(entry) = self.table.entry_mut(id) else { return true };
+        (entry.used, entry.mac) = (incoming.now, incoming.mac);
+        let State::Tcp(tcp) = &mut entry.state else { return true };
+        let was_connecting = tcp.phase() == Phase::Connecting;
+        if tcp.phase() == Phase::Accepted && segment.has(SYN) {
+            tcp.note_options(SynOptions::parse(incoming.ip.payload));
+        }
+        let todo = tcp.segment(segment, incoming.now);
+        self.note_connecting(id, was_connecting);
+        self.apply(id, todo, low(incoming.ip.payload_at), actions);
+        todo.restart || todo.refuse
+    }
+
+    pub fn udp(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refused> {
+        let ip = &incoming.ip;
+        let field = |at| word(ip.payload, at).ok_or(Refusal::Malformed);
+        let (from, to, len) = (field(0)?, field(2)?, usize::from(field(4)?));
+        if len < UDP_HEADER_LEN || len > ip.payload_len {
+            return Err(Refusal::Malformed.into());
+        }
+        let key = incoming.key(Protocol::Udp, from, to);
+        self.datagram(incoming, key, UDP_HEADER_LEN..len, actions)
+    }
+
+    pub fn echo(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refused> {
+        let identifier = word(incoming.ip.payload, 4).ok_or(Refusal::Malformed)?;
+        let key = incoming.key(Protocol::Echo, identifier, 0);
+        self.datagram(incoming, key, 0..incoming.ip.payload_len, actions)
+    }
+
+    /// Sends those bytes of an IP packet's payload in their flow, which begins if there is none.
+    fn datagram(
+        &mut self,
+        incoming: &Incoming<'_>,
+        key: FlowKey,
+        bytes: std::ops::Range<usize>,
+        actions: &mut Actions,
+    ) -> Result<(), Refused> {
+        let ip = &incoming.ip;
+        let flow = match self.table.find(&key) {
+            Some(flow) => flow,
+            None => self.open_datagrams(incoming, key, actions)?,
+        };
+        let (skip, len) = (low(ip.payload_at + bytes.start), low(bytes.len()));
+        if let Some(entry) = self.table.entry_mut(flow) {
+            (entry.used, entry.mac) = (incoming.now, incoming.mac);
+            entry.from_guest += u64::from(len);
+            if let State::Datagrams(datagrams) = &mut entry.state {
+                datagrams.send();
+            }
+        }
+        let (hops, is_whole_only) = (ip.hops - 1, ip.is_whole_only);
+        actions.push(Action::SendDatagram { flow, skip, len, hops, is_whole_only });
+        Ok(())
+    }
+
+    /// The guest says what became of something that was sent to it.
+    pub fn error_from_guest(
+        &mut self,
+        incoming: &Incoming<'_>,
+        actions: &mut Actions,
+    ) -> Result<(), Refused> {
+        let find = |key| self.table.find(&key).ok_or(Refusal::NoFlow);
+        match GuestError::parse(incoming)? {
+            // The host has no socket for the other end then, which its next datagram tells it.
+            GuestError::PortClosed(key) => self.end(find(key)?, Close::Gracefully, actions),
+            GuestError::CarriesLess { key, mss, seq } => {
+                let flow = find(key)?;
+                let entry = self.table.entry_mut(flow).ok_or(Refusal::NoFlow)?;
+                if let State::Tcp(tcp) = &mut entry.state {
+                    tcp.carries_at_most(mss, seq, incoming.now);
+                }
+                self.apply(flow, Todo::default(), 0, actions);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A place in a packet, which is shorter than 4 GiB.
+fn low(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
