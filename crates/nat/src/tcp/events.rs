@@ -10,8 +10,8 @@ impl Tcp {
     pub fn connected(&mut self, room: u32, now: Nanos) {
         if self.phase == Phase::Connecting {
             self.phase = Phase::Answered;
-            self.set_room(room);
-            self.is_syn_due = true;
+            self.receive.set_room(room);
+            self.send.is_syn_due = true;
             self.rearm(now);
         }
     }
@@ -25,7 +25,7 @@ impl Tcp {
 
     /// The socket has more to read, or its end.
     pub fn readable(&mut self, now: Nanos) {
-        self.may_read = true;
+        self.send.may_read = true;
         self.rearm(now);
     }
 
@@ -38,20 +38,21 @@ impl Tcp {
     /// The socket takes data again.
     pub fn writable(&mut self, now: Nanos) -> Todo {
         // The guest learns from acknowledgements alike what was not taken.
-        if self.is_blocked {
-            self.is_blocked = false;
-            self.acks = 4;
+        if self.receive.is_blocked {
+            self.receive.is_blocked = false;
+            self.receive.acks = 4;
         }
         self.rearm(now);
-        Todo { asks_room: self.phase == Phase::Open && !self.has_ended, ..Todo::default() }
+        Todo { asks_room: self.phase == Phase::Open && !self.receive.has_ended, ..Todo::default() }
     }
 
     /// The socket takes so many bytes.
     pub fn has_room(&mut self, room: u32, now: Nanos) {
-        let was_closed = self.edge.bytes_after(self.expected) < self.least_room();
-        self.set_room(room);
-        if was_closed && room >= self.least_room() && self.phase == Phase::Open {
-            self.owe_ack();
+        let least = self.receive.least_room(self.send.mss);
+        let was_closed = self.receive.window_end.bytes_after(self.receive.expected) < least;
+        self.receive.set_room(room);
+        if was_closed && room >= least && self.phase == Phase::Open {
+            self.receive.owe_ack();
         }
         self.rearm(now);
     }

@@ -17,6 +17,9 @@ mod to_guest;
 use ringway_net::Nanos;
 
 use crate::socket::Close;
+use from_guest::ReceiveHalf;
+use timers::Clock;
+use to_guest::SendHalf;
 
 pub(crate) use segment::{ACK, FIN, PSH, RST, SYN, Segment, SynOptions};
 pub(crate) use seq::Seq;
@@ -77,111 +80,25 @@ pub(crate) struct Todo {
 #[derive(Debug, Clone)]
 pub(crate) struct Tcp {
     phase: Phase,
-    /// When the phase ends by itself, if it is not `Answered` or `Open`.
-    until: Nanos,
     /// It began with a socket's connection.
     is_from_outside: bool,
-
-    // To the guest.
-    isn: Seq,
-    una: Seq,
-    next: Seq,
-    /// Behind the last that was ever sent.
-    max: Seq,
-    window: u32,
-    /// The segment by which the window was told: its sequence number and acknowledgement.
-    window_by: (Seq, Seq),
-    guest_scale: u8,
-    mss: u16,
-    /// Most bytes on the way, however large the window is.
-    in_flight_max: u32,
-    /// The socket may have something behind `next`.
-    may_read: bool,
-    /// The FIN's sequence number, once the socket's end was seen.
-    fin_at: Option<Seq>,
-    is_fin_acked: bool,
-    duplicates: u8,
-    /// Up to where was sent when the last loss was noticed.
-    recover: Option<Seq>,
-
-    // From the guest.
-    irs: Seq,
-    expected: Seq,
-    /// Bytes that the socket was given, and about which it has not answered.
-    pending: u32,
-    is_fin_pending: bool,
-    /// Its FIN was taken.
-    has_ended: bool,
-    /// The socket took less than it was given.
-    is_blocked: bool,
-    room: u32,
-    room_told: u32,
-    /// The most that it ever took.
-    room_most: u32,
-    edge: Seq,
-    scale: u8,
-
-    // Due to the guest.
-    acks: u8,
-    is_syn_due: bool,
-    is_probe_due: bool,
     /// Its client has gone before the guest has answered.
     is_abandoned: bool,
-
-    // Times.
-    retransmit_at: Option<Nanos>,
-    tries: u8,
-    ask_at: Option<Nanos>,
-    ask_ns: u64,
-    heard: Nanos,
-    probed: Nanos,
-    progress: Nanos,
+    send: SendHalf,
+    receive: ReceiveHalf,
+    clock: Clock,
 }
 
 impl Tcp {
     /// A connection that begins with a guest's SYN.
     pub fn new(syn: &Segment, options: SynOptions, isn: Seq, now: Nanos) -> Self {
-        let expected = syn.seq.plus(1);
         Self {
             phase: Phase::Connecting,
-            until: now.plus(CONNECT_NS),
             is_from_outside: false,
-            isn,
-            una: isn,
-            next: isn,
-            max: isn,
-            window: u32::from(syn.window),
-            window_by: (syn.seq, isn),
-            guest_scale: options.scale.unwrap_or(0),
-            mss: options.mss,
-            in_flight_max: u32::MAX,
-            may_read: false,
-            fin_at: None,
-            is_fin_acked: false,
-            duplicates: 0,
-            recover: None,
-            irs: syn.seq,
-            expected,
-            pending: 0,
-            is_fin_pending: false,
-            has_ended: false,
-            is_blocked: false,
-            room: 0,
-            room_told: 0,
-            room_most: 0,
-            edge: expected,
-            scale: if options.scale.is_some() { SCALE } else { 0 },
-            acks: 0,
-            is_syn_due: false,
-            is_probe_due: false,
             is_abandoned: false,
-            retransmit_at: None,
-            tries: 0,
-            ask_at: None,
-            ask_ns: 0,
-            heard: now,
-            probed: now,
-            progress: now,
+            send: SendHalf::new(syn, options, isn),
+            receive: ReceiveHalf::new(syn.seq, options),
+            clock: Clock::new(now),
         }
     }
 
@@ -191,34 +108,34 @@ impl Tcp {
             Segment { seq: Seq(0), ack: isn, flags: SYN, window: 0, data_at: 0, data_len: 0 };
         let options = SynOptions { mss, scale: Some(0) };
         let mut tcp = Self::new(&segment, options, isn, now);
-        (tcp.phase, tcp.is_syn_due) = (Phase::Accepted, true);
-        tcp.is_from_outside = true;
-        (tcp.expected, tcp.edge) = (Seq(0), Seq(0));
-        tcp.set_room(room);
+        (tcp.phase, tcp.is_from_outside) = (Phase::Accepted, true);
+        tcp.send.is_syn_due = true;
+        (tcp.receive.expected, tcp.receive.window_end) = (Seq(0), Seq(0));
+        tcp.receive.set_room(room);
         tcp.rearm(now);
         tcp
     }
 
     /// Notes the options of the guest's answer.
     pub fn note_options(&mut self, options: SynOptions) {
-        self.mss = self.mss.min(options.mss);
-        self.guest_scale = options.scale.unwrap_or(0);
-        self.scale = if options.scale.is_some() { SCALE } else { 0 };
+        self.send.mss = self.send.mss.min(options.mss);
+        self.send.window.scale = options.scale.unwrap_or(0);
+        self.receive.scale = options.scale.map_or(0, |_| SCALE);
     }
 
     /// No more bytes are on the way to the guest than that.
     pub fn limit_in_flight(&mut self, len: u32) {
-        self.in_flight_max = len;
+        self.send.in_flight_max = len;
     }
 
     /// A link on the way to the guest has dropped the segment with that number: it carries only
     /// segments with so much data (RFC 1191 §4, RFC 8201 §4).
     pub fn carries_at_most(&mut self, mss: u16, seq: Seq, now: Nanos) {
         let mss = mss.max(segment::MSS_DEFAULT);
-        let is_on_its_way = !self.una.is_after(seq) && self.max.is_after(seq);
-        if self.phase == Phase::Open && is_on_its_way && mss < self.mss {
-            self.mss = mss;
-            self.rewind();
+        let is_on_its_way = !self.send.una.is_after(seq) && self.send.max.is_after(seq);
+        if self.phase == Phase::Open && is_on_its_way && mss < self.send.mss {
+            self.send.mss = mss;
+            self.send.rewind();
             self.rearm(now);
         }
     }
@@ -239,7 +156,7 @@ impl Tcp {
 
     /// Where it stands, as it is shown.
     pub fn name(&self) -> &'static str {
-        match (self.phase, self.has_ended, self.fin_at.is_some()) {
+        match (self.phase, self.receive.has_ended, self.send.fin_at.is_some()) {
             (Phase::Connecting, ..) => "connecting",
             (Phase::Answered, ..) => "answered",
             (Phase::Accepted, ..) => "accepted",
@@ -254,12 +171,12 @@ impl Tcp {
 
     /// The most that one segment may carry to the guest.
     pub fn mss(&self) -> u16 {
-        self.mss
+        self.send.mss
     }
 
     /// The sequence number of the guest's SYN.
     pub fn first_seq(&self) -> u32 {
-        self.irs.0
+        self.receive.irs.0
     }
 
     pub fn has_socket(&self) -> bool {
@@ -272,45 +189,18 @@ impl Tcp {
 
     /// Whether nothing more may go to the guest before it acknowledges what is on the way.
     pub fn waits_for_guest(&self) -> bool {
-        let room = self.window.min(self.in_flight_max).saturating_sub(self.in_flight());
-        self.in_flight() > 0 && room < u32::from(self.mss)
-    }
-
-    /// Bytes to the guest that it has not acknowledged.
-    fn in_flight(&self) -> u32 {
-        self.next.bytes_after(self.una)
-    }
-
-    /// Sends again from where the guest has acknowledged.
-    fn rewind(&mut self) {
-        self.next = self.una;
-        self.may_read = true;
-    }
-
-    fn set_room(&mut self, room: u32) {
-        (self.room, self.room_told) = (room, room);
-        self.room_most = self.room_most.max(room);
-    }
-
-    /// With less than that the window stays closed: small pieces are not worth it, unless the
-    /// socket never takes more (RFC 9293 §3.8.6.2.2).
-    fn least_room(&self) -> u32 {
-        u32::from(self.mss).min(self.room_most / 2).max(1)
-    }
-
-    fn owe_ack(&mut self) {
-        self.acks = self.acks.max(1);
+        self.send.in_flight() > 0 && self.send.room() < u32::from(self.send.mss)
     }
 
     fn close(&mut self, how: Close, phase: Phase, now: Nanos) -> Option<Close> {
-        (self.phase, self.until) = (phase, now.plus(CLOSED_NS));
-        (self.retransmit_at, self.ask_at) = (None, None);
+        (self.phase, self.clock.until) = (phase, now.plus(CLOSED_NS));
+        (self.clock.retransmit_at, self.clock.ask_at) = (None, None);
         Some(how)
     }
 
     /// Both halves have ended: the socket is not needed any more.
     fn close_if_over(&mut self, todo: &mut Todo, now: Nanos) {
-        if self.phase == Phase::Open && self.has_ended && self.is_fin_acked {
+        if self.phase == Phase::Open && self.receive.has_ended && self.send.is_fin_acked {
             todo.close = self.close(Close::Gracefully, Phase::Closed, now);
         }
     }
