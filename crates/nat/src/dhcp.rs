@@ -7,7 +7,7 @@ use smoltcp::wire::{DhcpFlags, DhcpMessageType as Kind, DhcpOpCode, DhcpOption};
 use smoltcp::wire::{DhcpOptionWriter, DhcpPacket, EthernetAddress};
 
 use crate::addresses::Plan;
-use crate::leases::Leases;
+use crate::leases::{Leases, Lessee, Times};
 
 /// Longest answer, in bytes from its first field on: what every client takes (RFC 2131 §2).
 pub const DHCP_LEN_MAX: usize = 548;
@@ -119,8 +119,8 @@ impl Dhcp<'_> {
         used: impl FnOnce() -> Vec<Ipv4Addr>,
     ) -> Option<Answer> {
         let (request, packet) = Request::parse(bytes)?;
-        let who = (self.port, request.mac);
-        let times = (self.now, self.end());
+        let who = Lessee { port: self.port, mac: request.mac };
+        let times = Times::from_now(self.plan, self.now);
         let is_for_us = request.server.is_none_or(|server| server == self.plan.gateway4());
         match request.kind {
             None => {
@@ -132,7 +132,7 @@ impl Dhcp<'_> {
                 let address = leases.lease(who, wish, times, used)?;
                 let kind = if request.is_rapid { Kind::Ack } else { Kind::Offer };
                 if kind == Kind::Offer {
-                    leases.offer(self.port, request.mac, self.now);
+                    leases.offer(who, self.now);
                 }
                 Some(self.reply(&request, &packet, Some(kind), Some(address)))
             }
@@ -141,24 +141,20 @@ impl Dhcp<'_> {
                 let address = leases.lease(who, Some(wish), times, used);
                 let address = address.filter(|address| *address == wish);
                 let kind = if address.is_some() { Kind::Ack } else { Kind::Nak };
-                leases.take(self.port, request.mac);
+                leases.take(who);
                 Some(self.reply(&request, &packet, Some(kind), address))
             }
             Some(Kind::Inform) => Some(self.reply(&request, &packet, Some(Kind::Ack), None)),
             Some(Kind::Release) if is_for_us => {
-                leases.release(self.port, request.mac);
+                leases.release(who);
                 None
             }
             Some(Kind::Decline) if is_for_us => {
-                leases.decline(self.port, request.mac, self.now);
+                leases.decline(who, self.now);
                 None
             }
             Some(_) => None,
         }
-    }
-
-    fn end(&self) -> Nanos {
-        self.now.plus(u64::from(self.plan.lease_s) * 1_000_000_000)
     }
 
     fn reply(

@@ -8,11 +8,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use ringway_net::{MacAddress, Nanos};
+use ringway_net::Nanos;
 
 use crate::addresses::Plan;
 use crate::dhcp;
-use crate::leases::Leases;
+use crate::leases::{Leases, Lessee, Times};
 use crate::packet::{array, word};
 
 /// All servers and relays of a link.
@@ -62,7 +62,7 @@ const IA_OPTIONS_AT: usize = 12;
 pub(crate) struct Dhcp6<'a> {
     pub plan: &'a Plan,
     /// Name of the port that the request came from, and the station behind it.
-    pub who: (&'a str, MacAddress),
+    pub who: Lessee<'a>,
     pub now: Nanos,
 }
 
@@ -225,8 +225,8 @@ impl Dhcp6<'_> {
     }
 
     fn lease(&self, leases: &mut Leases, used: impl FnOnce() -> Vec<Ipv4Addr>) -> Option<Ipv6Addr> {
-        let until = self.now.plus(u64::from(self.plan.lease_s) * 1_000_000_000);
-        let leased = leases.lease(self.who, None, (self.now, until), used)?;
+        let times = Times::from_now(self.plan, self.now);
+        let leased = leases.lease(self.who, None, times, used)?;
         let may_have = leases.has6(self.who, self.now);
         self.plan.twin6(leased).filter(|_| may_have)
     }
@@ -256,6 +256,7 @@ fn put_address(out: &mut Vec<u8>, address: Ipv6Addr, lease_s: u32) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use ringway_net::MacAddress;
 
     use super::*;
     use crate::addresses::Prefix6;
@@ -284,7 +285,8 @@ mod tests {
         }
 
         fn ask_bytes(&mut self, request: &[u8]) -> Option<Vec<u8>> {
-            let dhcp = Dhcp6 { plan: &self.plan, who: ("vm0", MAC), now: Nanos(1) };
+            let dhcp =
+                Dhcp6 { plan: &self.plan, who: Lessee { port: "vm0", mac: MAC }, now: Nanos(1) };
             dhcp.answer(request, &mut self.leases, Vec::new)
         }
     }

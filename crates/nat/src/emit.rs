@@ -37,6 +37,21 @@ pub(crate) enum Content {
     Datagram,
 }
 
+/// The flow of a frame, and its ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    pub flow: FlowId,
+    pub key: FlowKey,
+    pub stations: Stations,
+}
+
+/// Most bytes of data in a segment to the guest, and in one from it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mss {
+    pub guest: u16,
+    pub ours: u16,
+}
+
 /// A frame that is due.
 #[derive(Debug, Clone)]
 pub struct Emit {
@@ -58,21 +73,16 @@ pub struct Emit {
 
 impl Emit {
     /// A segment of a connection.
-    pub(crate) fn segment(
-        (flow, key): (FlowId, FlowKey),
-        stations: Stations,
-        (outgoing, head): (Outgoing, Head),
-        (guest_mss, our_mss): (u16, u16),
-    ) -> Self {
-        let mut emit = Self::new(flow, key, stations, Content::Segment(outgoing));
-        emit.segment_len = Some(guest_mss);
-        let options = if outgoing.is_syn() { options(our_mss, head.scale) } else { [0; 8] };
+    pub(crate) fn segment(ends: &Ends, outgoing: Outgoing, head: &Head, mss: Mss) -> Self {
+        let mut emit = Self::new(ends, Content::Segment(outgoing));
+        emit.segment_len = Some(mss.guest);
+        let options = if outgoing.is_syn() { options(mss.ours, head.scale) } else { [0; 8] };
         let options_len = match (outgoing.is_syn(), head.scale) {
             (true, Some(_)) => 8,
             (true, None) => 4,
             (false, _) => 0,
         };
-        emit.put(&tcp_header(&key, &head, options_len));
+        emit.put(&tcp_header(&ends.key, head, options_len));
         emit.put(&options[..options_len]);
         if let Outgoing::Data { offset, len_max } = outgoing {
             emit.source = Some(Source { peek_at: Some(offset), len_max, one_len_max: len_max });
@@ -80,15 +90,10 @@ impl Emit {
         emit
     }
 
-    /// A datagram of a flow, of at most so many bytes behind its IP header; several together have
+    /// A datagram of a flow, of at most `one_max` bytes behind its IP header; several together have
     /// at most `max`.
-    pub(crate) fn datagram(
-        (flow, key): (FlowId, FlowKey),
-        stations: Stations,
-        (one_max, max): (u32, u32),
-        takes_several: bool,
-    ) -> Self {
-        let mut emit = Self::new(flow, key, stations, Content::Datagram);
+    pub(crate) fn datagram(ends: &Ends, one_max: u32, max: u32, takes_several: bool) -> Self {
+        let (mut emit, key) = (Self::new(ends, Content::Datagram), ends.key);
         let mut ahead = 0;
         if key.protocol != Protocol::Echo {
             let ports = [key.to.port().to_be_bytes(), key.from.port().to_be_bytes()].concat();
@@ -102,7 +107,8 @@ impl Emit {
         emit
     }
 
-    fn new(flow: FlowId, key: FlowKey, stations: Stations, content: Content) -> Self {
+    fn new(ends: &Ends, content: Content) -> Self {
+        let Ends { flow, key, stations } = *ends;
         let bytes = [0; EMIT_HEAD_LEN_MAX];
         let (segment_len, takes_several) = (None, false);
         let mut emit = Self {
@@ -122,11 +128,11 @@ impl Emit {
         emit.put(&ethertype.to_be_bytes());
         match (key.to.ip(), key.from.ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
-                emit.put(&ipv4_header((from, to), emit.number(), 0))
+                emit.put(&ipv4_header(from, to, emit.number(), 0))
             }
             (from, to) => {
                 let [from, to] = [from, to].map(to_ipv6);
-                emit.put(&ipv6_header((from, to), emit.number(), 0));
+                emit.put(&ipv6_header(from, to, emit.number(), 0));
             }
         }
         emit
@@ -173,8 +179,8 @@ impl Emit {
         let header = message.first_chunk_mut::<ICMP_HEADER_LEN>()?;
         header[4..6].copy_from_slice(&key.from.port().to_be_bytes());
         Some(match (key.to.ip(), key.from.ip()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => icmp4(stations, (from, to), message),
-            (from, to) => icmp6(stations, (to_ipv6(from), to_ipv6(to)), message),
+            (IpAddr::V4(from), IpAddr::V4(to)) => icmp4(stations, from, to, message),
+            (from, to) => icmp6(stations, to_ipv6(from), to_ipv6(to), message),
         })
     }
 
@@ -313,11 +319,11 @@ pub(crate) fn lone_segment(
     segment[16..18].copy_from_slice(&sum.to_be_bytes());
     match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let header = ipv4_header((from, to), TCP, segment.len());
+            let header = ipv4_header(from, to, TCP, segment.len());
             ethernet(stations, TYPE_IPV4, &[&header, &segment[..]].concat())
         }
         (from, to) => {
-            let header = ipv6_header((to_ipv6(from), to_ipv6(to)), TCP, segment.len());
+            let header = ipv6_header(to_ipv6(from), to_ipv6(to), TCP, segment.len());
             ethernet(stations, TYPE_IPV6, &[&header, &segment[..]].concat())
         }
     }

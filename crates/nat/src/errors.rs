@@ -27,13 +27,13 @@ pub(crate) fn error(
             let (kind, code, mtu) = numbers4(problem);
             message[..2].copy_from_slice(&[kind, code]);
             message[6..8].copy_from_slice(&mtu.to_be_bytes());
-            Some(frame::icmp4(stations, (from, to), message))
+            Some(frame::icmp4(stations, from, to, message))
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let (kind, code, mtu) = numbers6(problem);
             message[..2].copy_from_slice(&[kind, code]);
             message[4..8].copy_from_slice(&u32::from(mtu).to_be_bytes());
-            Some(frame::icmp6(stations, (from, to), message))
+            Some(frame::icmp6(stations, from, to, message))
         }
         _ => None,
     }
@@ -70,10 +70,10 @@ fn numbers6(problem: Problem) -> (u8, u8, u16) {
 pub(crate) fn quote(from: SocketAddr, to: SocketAddr, protocol: u8, seq: u32) -> Vec<u8> {
     let mut quote = match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            frame::ipv4_header((from, to), protocol, UDP_HEADER_LEN).to_vec()
+            frame::ipv4_header(from, to, protocol, UDP_HEADER_LEN).to_vec()
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            frame::ipv6_header((from, to), protocol, UDP_HEADER_LEN).to_vec()
+            frame::ipv6_header(from, to, protocol, UDP_HEADER_LEN).to_vec()
         }
         _ => vec![0; IPV6_HEADER_LEN],
     };

@@ -10,7 +10,7 @@ use ringway_net::offload::Sum;
 use ringway_net::{ETHERNET_HEADER_LEN, Nanos};
 
 use crate::frame::{FRAGMENT, FRAGMENT_HEADER_LEN, IPV4_HEADER_LEN, IPV6_HEADER_LEN};
-use crate::frame::{TYPE_IPV4, low_word};
+use crate::frame::{TYPE_IPV4, ipv4_header, ipv6_header, low_word, to_ipv6};
 use crate::packet::{Ip, Part};
 
 /// Datagrams of one guest that wait for more of their parts; the oldest makes room.
@@ -140,16 +140,16 @@ impl Datagram {
         let (from, to, id, protocol) = self.name;
         let mut packet = match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let header = crate::frame::ipv4_header((from, to), protocol, self.bytes.len());
+                let header = ipv4_header(from, to, protocol, self.bytes.len());
                 let mut packet = header.to_vec();
                 packet[6] = 0;
                 packet[8] = self.hops;
                 packet
             }
             (from, to) => {
-                let ends = (crate::frame::to_ipv6(from), crate::frame::to_ipv6(to));
+                let (from, to) = (to_ipv6(from), to_ipv6(to));
                 let len = FRAGMENT_HEADER_LEN + self.bytes.len();
-                let mut packet = crate::frame::ipv6_header(ends, FRAGMENT, len).to_vec();
+                let mut packet = ipv6_header(from, to, FRAGMENT, len).to_vec();
                 packet[7] = self.hops;
                 packet.extend([protocol, 0, 0, 0]);
                 packet.extend(id.to_be_bytes());
@@ -177,15 +177,15 @@ pub(crate) fn cut(frame: &[u8], mtu: u16, id: u32) -> Vec<Vec<u8>> {
     let parts = parts.map(|(at, part)| {
         let (offset, has_more) = (at * part_len, at + 1 < count);
         let header = match is_ipv4 {
-            true => header4(header, (offset, has_more), id, part.len()),
-            false => header6(header, (offset, has_more), id, part.len()),
+            true => header4(header, offset, has_more, id, part.len()),
+            false => header6(header, offset, has_more, id, part.len()),
         };
         [ethernet, &header, part].concat()
     });
     parts.collect()
 }
 
-fn header4(whole: &[u8], (offset, has_more): (usize, bool), id: u32, len: usize) -> Vec<u8> {
+fn header4(whole: &[u8], offset: usize, has_more: bool, id: u32, len: usize) -> Vec<u8> {
     const MORE: u16 = 0x2000;
     let mut header = whole.to_vec();
     let offset = low_word(offset / 8) | if has_more { MORE } else { 0 };
@@ -198,7 +198,7 @@ fn header4(whole: &[u8], (offset, has_more): (usize, bool), id: u32, len: usize)
     header
 }
 
-fn header6(whole: &[u8], (offset, has_more): (usize, bool), id: u32, len: usize) -> Vec<u8> {
+fn header6(whole: &[u8], offset: usize, has_more: bool, id: u32, len: usize) -> Vec<u8> {
     let mut header = whole.to_vec();
     let protocol = header[6];
     header[4..6].copy_from_slice(&low_word(FRAGMENT_HEADER_LEN + len).to_be_bytes());

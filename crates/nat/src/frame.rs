@@ -61,11 +61,11 @@ pub(crate) fn udp(stations: Stations, from: SocketAddr, to: SocketAddr, payload:
     datagram[6..8].copy_from_slice(&if sum == 0 { 0xffff } else { sum }.to_be_bytes());
     match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let header = ipv4_header((from, to), UDP, datagram.len());
+            let header = ipv4_header(from, to, UDP, datagram.len());
             ethernet(stations, TYPE_IPV4, &[&header, &datagram[..]].concat())
         }
         (from, to) => {
-            let header = ipv6_header((to_ipv6(from), to_ipv6(to)), UDP, datagram.len());
+            let header = ipv6_header(to_ipv6(from), to_ipv6(to), UDP, datagram.len());
             ethernet(stations, TYPE_IPV6, &[&header, &datagram[..]].concat())
         }
     }
@@ -82,34 +82,37 @@ pub(crate) fn to_ipv6(address: IpAddr) -> Ipv6Addr {
 /// An ICMP message, whose checksum is filled in here.
 pub(crate) fn icmp4(
     stations: Stations,
-    addresses: (Ipv4Addr, Ipv4Addr),
+    from: Ipv4Addr,
+    to: Ipv4Addr,
     mut message: Vec<u8>,
 ) -> Vec<u8> {
     message[2..4].fill(0);
     let sum = !Sum::default().add_bytes(&message).fold();
     message[2..4].copy_from_slice(&sum.to_be_bytes());
-    let header = ipv4_header(addresses, ICMP, message.len());
+    let header = ipv4_header(from, to, ICMP, message.len());
     ethernet(stations, TYPE_IPV4, &[&header, &message[..]].concat())
 }
 
 /// An `ICMPv6` message, whose checksum is filled in here.
 pub(crate) fn icmp6(
     stations: Stations,
-    (from, to): (Ipv6Addr, Ipv6Addr),
+    from: Ipv6Addr,
+    to: Ipv6Addr,
     mut message: Vec<u8>,
 ) -> Vec<u8> {
     message[2..4].fill(0);
     let sum = pseudo_sum(from.into(), to.into(), ICMPV6, message.len());
     let sum = !sum.add_bytes(&message).fold();
     message[2..4].copy_from_slice(&sum.to_be_bytes());
-    let mut header = ipv6_header((from, to), ICMPV6, message.len());
+    let mut header = ipv6_header(from, to, ICMPV6, message.len());
     header[7] = HOPS_MAX;
     ethernet(stations, TYPE_IPV6, &[&header, &message[..]].concat())
 }
 
 /// A header without options, in front of so many bytes.
 pub(crate) fn ipv4_header(
-    (from, to): (Ipv4Addr, Ipv4Addr),
+    from: Ipv4Addr,
+    to: Ipv4Addr,
     protocol: u8,
     payload_len: usize,
 ) -> [u8; IPV4_HEADER_LEN] {
@@ -129,7 +132,8 @@ pub(crate) fn ipv4_header(
 
 /// A header in front of so many bytes.
 pub(crate) fn ipv6_header(
-    (from, to): (Ipv6Addr, Ipv6Addr),
+    from: Ipv6Addr,
+    to: Ipv6Addr,
     protocol: u8,
     payload_len: usize,
 ) -> [u8; IPV6_HEADER_LEN] {

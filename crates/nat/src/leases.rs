@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 
 use ringway_net::{MacAddress, Nanos};
 
-use crate::addresses::Prefix4;
+use crate::addresses::{Plan, Prefix4};
 
 /// Most leases behind one port.
 pub const LEASES_PER_PORT_MAX: usize = 8;
@@ -32,8 +32,19 @@ struct Lease {
     is_offer: bool,
 }
 
+/// A station that has a lease, or wants one: the name of its port, and its MAC address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lessee<'a> {
+    pub port: &'a str,
+    pub mac: MacAddress,
+}
+
 /// Since when a lease holds, and until when.
-pub(crate) type Times = (Nanos, Nanos);
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub since: Nanos,
+    pub until: Nanos,
+}
 
 /// One lease, as it is shown.
 #[derive(Debug, Clone, Copy)]
@@ -55,9 +66,16 @@ pub(crate) enum Holder<'a> {
     Other(&'a str),
 }
 
+impl Times {
+    /// Those of a lease that begins now.
+    pub fn from_now(plan: &Plan, now: Nanos) -> Self {
+        Self { since: now, until: now.plus(plan.held_ns()) }
+    }
+}
+
 impl Lease {
-    fn is_of(&self, port: &str, mac: MacAddress) -> bool {
-        self.port == port && self.mac == Some(mac)
+    fn is_of(&self, lessee: Lessee<'_>) -> bool {
+        self.port == lessee.port && self.mac == Some(lessee.mac)
     }
 
     fn is_behind(&self, port: &str) -> bool {
@@ -73,7 +91,7 @@ pub struct Leases {
     /// There are others than when that was asked.
     has_news: bool,
     /// When that was asked last, and the first one may be over of those that held then.
-    noted: Times,
+    noted: (Nanos, Nanos),
     asked: Option<Ipv4Addr>,
 }
 
@@ -104,7 +122,8 @@ impl Leases {
 
     /// The address that a MAC address behind a port has.
     pub fn address_of(&self, port: &str, mac: MacAddress) -> Option<Ipv4Addr> {
-        self.leases.iter().find(|lease| lease.is_of(port, mac)).map(|lease| lease.address)
+        let lessee = Lessee { port, mac };
+        self.leases.iter().find(|lease| lease.is_of(lessee)).map(|lease| lease.address)
     }
 
     /// The holder of that address, as seen from this port.
@@ -127,38 +146,39 @@ impl Leases {
     /// `used`: addresses that are in use without a lease, and not free.
     ///
     /// `None`: none is free, or the port has [`LEASES_PER_PORT_MAX`] that hold.
-    pub fn lease(
+    pub(crate) fn lease(
         &mut self,
-        (port, mac): (&str, MacAddress),
+        lessee: Lessee<'_>,
         wish: Option<Ipv4Addr>,
-        (now, until): Times,
+        times: Times,
         used: impl FnOnce() -> Vec<Ipv4Addr>,
     ) -> Option<Ipv4Addr> {
-        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
-            self.has_news |= lease.until <= now;
-            lease.until = until;
+        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(lessee)) {
+            self.has_news |= lease.until <= times.since;
+            lease.until = times.until;
             return Some(lease.address);
         }
-        self.make_room_behind(port, now)?;
+        self.make_room_behind(lessee.port, times.since)?;
         let used = used();
-        self.make_room(now, &used)?;
+        self.make_room(times.since, &used)?;
         let wish = wish.filter(|address| self.is_for_guests(*address));
         let wish = wish.filter(|address| self.is_free(*address) && !used.contains(address));
         let address = wish.or_else(|| self.lowest_free(&used))?;
-        self.push((port, mac), address, (now, until));
+        self.push(lessee, address, times);
         self.has_news = true;
         Some(address)
     }
 
-    fn push(&mut self, (port, mac): (&str, MacAddress), address: Ipv4Addr, (since, until): Times) {
-        let (port, mac, without6_until, is_offer) = (port.to_owned(), Some(mac), Nanos(0), false);
+    fn push(&mut self, lessee: Lessee<'_>, address: Ipv4Addr, times: Times) {
+        let (port, mac, Times { since, until }) = (lessee.port.into(), Some(lessee.mac), times);
+        let (without6_until, is_offer) = (Nanos(0), false);
         self.leases.push(Lease { port, mac, address, since, until, without6_until, is_offer });
     }
 
     /// A lease that was just made is only offered: whether a station has the address already is
     /// asked meanwhile (RFC 2131 §4.4.1).
-    pub(crate) fn offer(&mut self, port: &str, mac: MacAddress, now: Nanos) {
-        let offered = self.leases.iter_mut().find(|lease| lease.is_of(port, mac));
+    pub(crate) fn offer(&mut self, lessee: Lessee<'_>, now: Nanos) {
+        let offered = self.leases.iter_mut().find(|lease| lease.is_of(lessee));
         if let Some(lease) = offered.filter(|lease| lease.since == now) {
             lease.is_offer = true;
             self.asked = Some(lease.address);
@@ -166,8 +186,8 @@ impl Leases {
     }
 
     /// The guest takes what was offered.
-    pub(crate) fn take(&mut self, port: &str, mac: MacAddress) {
-        let taken = self.leases.iter_mut().find(|lease| lease.is_of(port, mac));
+    pub(crate) fn take(&mut self, lessee: Lessee<'_>) {
+        let taken = self.leases.iter_mut().find(|lease| lease.is_of(lessee));
         taken.into_iter().for_each(|lease| lease.is_offer = false);
     }
 
@@ -184,12 +204,12 @@ impl Leases {
     }
 
     /// Has a lease that another router has given, if there is room and the address is free.
-    pub(crate) fn remember(&mut self, who: (&str, MacAddress), address: Ipv4Addr, times: Times) {
-        let of_port = self.leases.iter().filter(|lease| lease.port == who.0).count();
+    pub(crate) fn remember(&mut self, lessee: Lessee<'_>, address: Ipv4Addr, times: Times) {
+        let of_port = self.leases.iter().filter(|lease| lease.port == lessee.port).count();
         let has_room = of_port < LEASES_PER_PORT_MAX && self.leases.len() < LEASES_MAX;
-        let is_new = self.address_of(who.0, who.1).is_none() && self.is_free(address);
+        let is_new = self.address_of(lessee.port, lessee.mac).is_none() && self.is_free(address);
         if has_room && is_new && self.is_for_guests(address) {
-            self.push(who, address, times);
+            self.push(lessee, address, times);
         }
     }
 
@@ -209,8 +229,8 @@ impl Leases {
     }
 
     /// A guest gives an address back: another may have it at once.
-    pub fn release(&mut self, port: &str, mac: MacAddress) {
-        self.leases.retain(|lease| !lease.is_of(port, mac));
+    pub(crate) fn release(&mut self, lessee: Lessee<'_>) {
+        self.leases.retain(|lease| !lease.is_of(lessee));
         self.has_news = true;
     }
 
@@ -222,8 +242,8 @@ impl Leases {
 
     /// A guest found its address in use: it is not handed out for ten minutes, in which it counts
     /// for the guest's port.
-    pub(crate) fn decline(&mut self, port: &str, mac: MacAddress, now: Nanos) {
-        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
+    pub(crate) fn decline(&mut self, lessee: Lessee<'_>, now: Nanos) {
+        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(lessee)) {
             (lease.mac, lease.until) = (None, now.plus(DECLINED_NS));
             self.has_news = true;
         }
@@ -231,15 +251,15 @@ impl Leases {
 
     /// A guest found the IPv6 address in use that comes with its lease: for ten minutes it gets
     /// none.
-    pub(crate) fn decline6(&mut self, (port, mac): (&str, MacAddress), now: Nanos) {
-        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(port, mac)) {
+    pub(crate) fn decline6(&mut self, lessee: Lessee<'_>, now: Nanos) {
+        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.is_of(lessee)) {
             lease.without6_until = now.plus(DECLINED_NS);
         }
     }
 
     /// Whether an IPv6 address comes with its lease.
-    pub(crate) fn has6(&self, (port, mac): (&str, MacAddress), now: Nanos) -> bool {
-        let lease = self.leases.iter().find(|lease| lease.is_of(port, mac));
+    pub(crate) fn has6(&self, lessee: Lessee<'_>, now: Nanos) -> bool {
+        let lease = self.leases.iter().find(|lease| lease.is_of(lessee));
         lease.is_some_and(|lease| lease.without6_until <= now)
     }
 
@@ -301,6 +321,11 @@ mod tests {
 
     const NOW: Nanos = Nanos(1);
     const LATER: Nanos = Nanos(1000);
+    const TIMES: Times = Times { since: NOW, until: LATER };
+
+    fn station(port: &str, mac: u32) -> Lessee<'_> {
+        Lessee { port, mac: MacAddress::local(mac) }
+    }
 
     fn leases() -> Leases {
         Leases::new(Prefix4::new([10, 0, 2, 0].into(), 24).unwrap())
@@ -308,7 +333,7 @@ mod tests {
 
     fn lease(leases: &mut Leases, port: &str, mac: u32, wish: Option<u8>) -> Option<u8> {
         let wish = wish.map(|last| Ipv4Addr::new(10, 0, 2, last));
-        let address = leases.lease((port, MacAddress::local(mac)), wish, (NOW, LATER), Vec::new);
+        let address = leases.lease(station(port, mac), wish, TIMES, Vec::new);
         address.map(|address| address.octets()[3])
     }
 
@@ -334,10 +359,10 @@ mod tests {
         let mut all = leases();
         let used = || [15, 16, 40].map(|last| Ipv4Addr::new(10, 0, 2, last)).to_vec();
         let wish = Some(Ipv4Addr::new(10, 0, 2, 40));
-        let who = ("a", MacAddress::local(1));
-        let leased = all.lease(who, wish, (NOW, LATER), used);
+        let who = station("a", 1);
+        let leased = all.lease(who, wish, TIMES, used);
         assert_eq!(leased, Some(Ipv4Addr::new(10, 0, 2, 17)));
-        let again = all.lease(who, None, (NOW, LATER), || vec![Ipv4Addr::new(10, 0, 2, 17)]);
+        let again = all.lease(who, None, TIMES, || vec![Ipv4Addr::new(10, 0, 2, 17)]);
         assert_eq!(again, leased, "its own");
     }
 
@@ -349,36 +374,39 @@ mod tests {
             assert!(lease(&mut all, "a", mac, None).is_some());
         }
         assert_eq!(lease(&mut all, "a", 8, None), None);
-        let mac = MacAddress::local(8);
+        let who = station("a", 8);
         let used = || panic!("a port that has all it may have makes no work");
-        assert_eq!(all.lease(("a", mac), None, (NOW, LATER), used), None);
-        let again = all.lease(("a", mac), None, (Nanos(2000), Nanos(3000)), Vec::new);
+        assert_eq!(all.lease(who, None, TIMES, used), None);
+        let again =
+            all.lease(who, None, Times { since: Nanos(2000), until: Nanos(3000) }, Vec::new);
         assert_eq!(again, Some(Ipv4Addr::new(10, 0, 2, 16)), "its oldest is over");
     }
 
     #[test]
     fn released_and_declined() {
         let mut all = leases();
-        let mac = MacAddress::local(1);
         lease(&mut all, "a", 1, None);
-        all.release("a", mac);
+        all.release(station("a", 1));
         assert_eq!(lease(&mut all, "b", 2, None), Some(15));
-        all.decline("b", MacAddress::local(2), NOW);
+        all.decline(station("b", 2), NOW);
         assert_eq!(lease(&mut all, "b", 2, Some(15)), Some(16));
         let after = NOW.plus(DECLINED_NS);
         let wish = Some(Ipv4Addr::new(10, 0, 2, 15));
-        assert_eq!(all.lease(("c", mac), wish, (after, after), Vec::new), wish);
+        assert_eq!(
+            all.lease(station("c", 1), wish, Times { since: after, until: after }, Vec::new),
+            wish
+        );
     }
 
     #[test]
     fn a_port_that_declines_everything_takes_no_address_of_others() {
         let mut all = leases();
         let leased = |all: &mut Leases, mac: u32, now: Nanos| {
-            all.lease(("a", MacAddress::local(mac)), None, (now, now.plus(1)), Vec::new)
+            all.lease(station("a", mac), None, Times { since: now, until: now.plus(1) }, Vec::new)
         };
         for mac in 0..300 {
             leased(&mut all, mac, NOW);
-            all.decline("a", MacAddress::local(mac), NOW);
+            all.decline(station("a", mac), NOW);
         }
         assert_eq!(lease(&mut all, "b", 1, None), Some(23), "behind eight declined ones");
         assert!(leased(&mut all, 1, NOW.plus(DECLINED_NS)).is_some(), "it has its share again");
@@ -391,7 +419,8 @@ mod tests {
             assert!(lease(&mut all, &format!("port{mac}"), mac, None).is_some());
         }
         assert_eq!(lease(&mut all, "one more", 300, None), None);
-        let more = all.lease(("one more", MacAddress::local(1)), None, (LATER, LATER), Vec::new);
+        let more =
+            all.lease(station("one more", 1), None, Times { since: LATER, until: LATER }, Vec::new);
         assert!(more.is_some());
     }
 }

@@ -98,7 +98,8 @@ pub(crate) struct Sender {
 
 /// The answer to a message of neighbour discovery; `None`: silence.
 pub(crate) fn discovery(
-    (plan, retired): (&Plan, Option<Prefix6>),
+    plan: &Plan,
+    retired: Option<Prefix6>,
     sender: Sender,
     message: &[u8],
 ) -> Option<Vec<u8>> {
@@ -129,7 +130,7 @@ fn neighbour(plan: &Plan, sender: Sender, wanted: Ipv6Addr) -> Option<Vec<u8>> {
         lladdr: Some(link_layer(plan)),
     };
     let stations = Stations { from: plan.mac(), to: to_mac };
-    Some(frame::icmp6(stations, (wanted, to), emit(&reply)))
+    Some(frame::icmp6(stations, wanted, to, emit(&reply)))
 }
 
 /// The router's advertisement to all; `None`: there is no IPv6. `retired`: a network that it had
@@ -171,7 +172,7 @@ pub(crate) fn advertisement(plan: &Plan, retired: Option<Prefix6>) -> Option<Vec
         put_option(&mut message, DNSSL, &names);
     }
     let stations = Stations { from: plan.mac(), to: ALL_NODES_MAC };
-    Some(frame::icmp6(stations, (Plan::GATEWAY_LINK_LOCAL, ALL_NODES), message))
+    Some(frame::icmp6(stations, Plan::GATEWAY_LINK_LOCAL, ALL_NODES, message))
 }
 
 fn emit(repr: &NdiscRepr<'_>) -> Vec<u8> {
@@ -198,28 +199,18 @@ fn put_option(message: &mut Vec<u8>, kind: u8, value: &[u8]) {
 }
 
 /// An ICMP echo request becomes its reply, when the router itself is asked.
-pub(crate) fn echo4(
-    plan: &Plan,
-    to_mac: MacAddress,
-    (ours, to): (Ipv4Addr, Ipv4Addr),
-    request: &[u8],
-) -> Vec<u8> {
+pub(crate) fn echo4(stations: Stations, ours: Ipv4Addr, to: Ipv4Addr, request: &[u8]) -> Vec<u8> {
     let mut message = request.to_vec();
     message[0] = 0;
-    frame::icmp4(Stations { from: plan.mac(), to: to_mac }, (ours, to), message)
+    frame::icmp4(stations, ours, to, message)
 }
 
 /// The same for IPv6.
-pub(crate) fn echo6(
-    plan: &Plan,
-    to_mac: MacAddress,
-    (ours, to): (Ipv6Addr, Ipv6Addr),
-    request: &[u8],
-) -> Vec<u8> {
+pub(crate) fn echo6(stations: Stations, ours: Ipv6Addr, to: Ipv6Addr, request: &[u8]) -> Vec<u8> {
     const ECHO_REPLY: u8 = 129;
     let mut message = request.to_vec();
     message[0] = ECHO_REPLY;
-    frame::icmp6(Stations { from: plan.mac(), to: to_mac }, (ours, to), message)
+    frame::icmp6(stations, ours, to, message)
 }
 
 #[cfg(test)]
@@ -270,7 +261,7 @@ mod tests {
 
     fn solicit(plan: &Plan, from: Ipv6Addr, wanted: Ipv6Addr) -> Option<Vec<u8>> {
         let repr = NdiscRepr::NeighborSolicit { target_addr: wanted, lladdr: None };
-        discovery((plan, None), Sender { mac: GUEST, address: from }, &emit(&repr))
+        discovery(plan, None, Sender { mac: GUEST, address: from }, &emit(&repr))
     }
 
     /// Checks the checksum too.
@@ -302,7 +293,7 @@ mod tests {
         let mut plan = plan();
         let sender = Sender { mac: GUEST, address: Ipv6Addr::UNSPECIFIED };
         let solicit = emit(&NdiscRepr::RouterSolicit { lladdr: None });
-        let (to, bytes) = message(&discovery((&plan, None), sender, &solicit).unwrap());
+        let (to, bytes) = message(&discovery(&plan, None, sender, &solicit).unwrap());
         assert_eq!(to, ALL_NODES);
         let packet = Icmpv6Packet::new_checked(&bytes[..]).unwrap();
         let NdiscRepr::RouterAdvert { mtu, prefix_info, router_lifetime, .. } =
@@ -334,9 +325,9 @@ mod tests {
             like_arp.iter_mut().zip(&bytes).skip(8).for_each(|(to, from)| *to = *from);
             arp(&plan, &like_arp);
             let sender = Sender { mac: GUEST, address: Ipv6Addr::UNSPECIFIED };
-            discovery((&plan, None), sender, &bytes);
+            discovery(&plan, None, sender, &bytes);
             bytes.iter_mut().zip([kind, 0]).for_each(|(to, from)| *to = from);
-            discovery((&plan, None), sender, &bytes);
+            discovery(&plan, None, sender, &bytes);
         }
     }
 }

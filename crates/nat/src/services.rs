@@ -8,7 +8,7 @@ use crate::addresses::{Plan, Prefix6};
 use crate::dhcp::Dhcp;
 use crate::dhcp6::{ALL_SERVERS, Dhcp6};
 use crate::frame::{self, ICMP, ICMPV6, Stations, UDP, UDP_HEADER_LEN};
-use crate::leases::{Holder, Leases};
+use crate::leases::{Holder, Leases, Lessee, Times};
 use crate::neighbours::{self, Sender};
 use crate::packet::{Carried, Frame, Ip, word};
 
@@ -75,15 +75,9 @@ impl Services {
     }
 
     /// A station has that lease from another router.
-    pub(crate) fn remember_lease(
-        &mut self,
-        port: &str,
-        mac: MacAddress,
-        address: Ipv4Addr,
-        now: Nanos,
-    ) {
-        let until = now.plus(self.plan.held_ns());
-        self.leases.remember((port, mac), address, (now, until));
+    pub(crate) fn remember_lease(&mut self, lessee: Lessee<'_>, address: Ipv4Addr, now: Nanos) {
+        let times = Times::from_now(&self.plan, now);
+        self.leases.remember(lessee, address, times);
     }
 
     /// A port is gone.
@@ -123,7 +117,7 @@ impl Services {
             Carried::Ip(ip) if ip.part.is_some() || !ip.is_all_here() => None,
             Carried::Ip(ip) => match ip.protocol {
                 UDP if ip.to.is_ipv4() => self.dhcp(port, &ip, now, used),
-                UDP => self.dhcp6((port, frame.source), &ip, now, used),
+                UDP => self.dhcp6(Lessee { port, mac: frame.source }, &ip, now, used),
                 ICMP => self.echo4(frame.source, &ip),
                 ICMPV6 => self.icmp6(frame.source, &ip),
                 _ => None,
@@ -173,7 +167,7 @@ impl Services {
 
     fn dhcp6(
         &mut self,
-        who: (&str, MacAddress),
+        who: Lessee<'_>,
         ip: &Ip<'_>,
         now: Nanos,
         used: impl FnOnce() -> Vec<Ipv4Addr>,
@@ -186,7 +180,7 @@ impl Services {
         let request = ip.payload.get(UDP_HEADER_LEN..usize::from(word(ip.payload, 4)?))?;
         let dhcp = Dhcp6 { plan: &self.plan, who, now };
         let answer = dhcp.answer(request, &mut self.leases, used)?;
-        let stations = Stations { from: self.plan.mac(), to: who.1 };
+        let stations = Stations { from: self.plan.mac(), to: who.mac };
         let server = (Plan::GATEWAY_LINK_LOCAL, DHCP6_SERVER_PORT).into();
         Some(frame::udp(stations, server, (from, DHCP6_CLIENT_PORT).into(), &answer))
     }
@@ -196,7 +190,8 @@ impl Services {
         let is_request = ip.payload.starts_with(&[ECHO_REQUEST, 0]);
         let is_fine = is_request && ip.payload.len() >= ICMP_HEADER_LEN;
         let is_ours = self.plan.is_ours(ip.to) && self.plan.prefix4.contains(from);
-        (is_fine && is_ours).then(|| neighbours::echo4(&self.plan, mac, (to, from), ip.payload))
+        let stations = Stations { from: self.plan.mac(), to: mac };
+        (is_fine && is_ours).then(|| neighbours::echo4(stations, to, from, ip.payload))
     }
 
     fn icmp6(&self, mac: MacAddress, ip: &Ip<'_>) -> Option<Vec<u8>> {
@@ -204,12 +199,13 @@ impl Services {
         if ip.payload.starts_with(&[ECHO_REQUEST_6, 0]) {
             let is_fine = ip.payload.len() >= ICMP_HEADER_LEN && self.is_neighbour(from);
             let is_ours = is_fine && self.plan.is_ours(ip.to);
-            return is_ours.then(|| neighbours::echo6(&self.plan, mac, (to, from), ip.payload));
+            let stations = Stations { from: self.plan.mac(), to: mac };
+            return is_ours.then(|| neighbours::echo6(stations, to, from, ip.payload));
         }
         // No router sent it on (RFC 4861 §7.1.1).
         let is_near = ip.hops == 255 && (from.is_unspecified() || self.is_neighbour(from));
         let sender = Sender { mac, address: from };
-        is_near.then(|| neighbours::discovery((&self.plan, self.retired), sender, ip.payload))?
+        is_near.then(|| neighbours::discovery(&self.plan, self.retired, sender, ip.payload))?
     }
 
     fn is_neighbour(&self, address: Ipv6Addr) -> bool {
@@ -236,7 +232,7 @@ mod tests {
     fn echo(to: [u8; 4]) -> Vec<u8> {
         let message = [&[8, 0, 0, 0, 1, 2, 0, 3][..], &[7; 1000]].concat();
         let stations = Stations { from: GUEST, to: Plan::default().mac() };
-        frame::icmp4(stations, ([10, 0, 2, 15].into(), to.into()), message)
+        frame::icmp4(stations, [10, 0, 2, 15].into(), to.into(), message)
     }
 
     #[test]
@@ -244,8 +240,8 @@ mod tests {
         let reply = services().answer("vm0", &echo([10, 0, 2, 2]), Nanos(1), Vec::new).unwrap();
         let stations = Stations { from: Plan::default().mac(), to: GUEST };
         let message = [&[0, 0, 0, 0, 1, 2, 0, 3][..], &[7; 1000]].concat();
-        let addresses = ([10, 0, 2, 2].into(), [10, 0, 2, 15].into());
-        assert_eq!(reply, frame::icmp4(stations, addresses, message));
+        let (from, to) = ([10, 0, 2, 2].into(), [10, 0, 2, 15].into());
+        assert_eq!(reply, frame::icmp4(stations, from, to, message));
         assert_eq!(services().answer("vm0", &echo([10, 0, 2, 4]), Nanos(1), Vec::new), None);
     }
 
@@ -256,11 +252,11 @@ mod tests {
         let guest: Ipv6Addr = "fe80::9".parse().unwrap();
         let stations = Stations { from: GUEST, to: services.plan.mac() };
         let message = vec![128, 0, 0, 0, 1, 2, 0, 3, 9];
-        let request = frame::icmp6(stations, (guest, ours), message);
+        let request = frame::icmp6(stations, guest, ours, message);
         let reply = services.answer("vm0", &request, Nanos(1), Vec::new).unwrap();
         let back = Stations { from: services.plan.mac(), to: GUEST };
         let message = vec![129, 0, 0, 0, 1, 2, 0, 3, 9];
-        assert_eq!(reply, frame::icmp6(back, (ours, guest), message));
+        assert_eq!(reply, frame::icmp6(back, ours, guest, message));
     }
 
     #[test]

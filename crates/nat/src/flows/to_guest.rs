@@ -7,7 +7,7 @@ use ringway_net::Nanos;
 use super::{Flows, State};
 use crate::actions::Actions;
 use crate::datagrams::is_question;
-use crate::emit::{Content, Emit};
+use crate::emit::{Content, Emit, Ends, Mss};
 use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, TCP_HEADER_LEN, low_word};
 use crate::socket::Read;
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
@@ -102,7 +102,8 @@ impl Flows {
     fn emit(&self, id: FlowId, accepts: Accepts) -> Option<Emit> {
         let entry = self.table.entry(id)?;
         let stations = Stations { from: self.plan.mac(), to: entry.mac };
-        let (flow, is_ipv4) = ((id, entry.key), entry.key.from.is_ipv4());
+        let ends = Ends { flow: id, key: entry.key, stations };
+        let is_ipv4 = entry.key.from.is_ipv4();
         let ip_len = if is_ipv4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
         let ip_len = u32::from(low_word(ip_len));
         let room = accepts.len_max.saturating_sub(14 + ip_len);
@@ -114,15 +115,14 @@ impl Flows {
                 let long = LONG_LEN_MAX.min(room) / mss * mss;
                 let len_max = if has_tso { long.max(mss) } else { mss };
                 let outgoing = tcp.next(len_max.min(room))?;
-                let segment = (outgoing, tcp.head(outgoing));
-                let mss = (tcp.mss(), self.plan.mss(is_ipv4));
-                Some(Emit::segment(flow, stations, segment, mss))
+                let mss = Mss { guest: tcp.mss(), ours: self.plan.mss(is_ipv4) };
+                Some(Emit::segment(&ends, outgoing, &tcp.head(outgoing), mss))
             }
             State::Datagrams(datagrams) if datagrams.is_readable => {
                 let one = room.min(u32::from(self.plan.mtu) - ip_len);
                 let most = if datagrams.come_together { room } else { one };
                 let has_uso = if is_ipv4 { accepts.uso4 } else { accepts.uso6 };
-                (one >= 8).then(|| Emit::datagram(flow, stations, (one, most), has_uso))
+                (one >= 8).then(|| Emit::datagram(&ends, one, most, has_uso))
             }
             State::Datagrams(_) => None,
         }

@@ -15,7 +15,7 @@ use crate::errors::error;
 use crate::flows::{Accepts, FlowLook, Flows};
 use crate::frame::Stations;
 use crate::guests::{Guests, Note, Station};
-use crate::leases::Holder;
+use crate::leases::{Holder, Lessee};
 use crate::refusal::Refusal;
 use crate::services::Services;
 use crate::socket::{Close, Event, Read};
@@ -185,7 +185,7 @@ impl Nat {
             let Some(name) = self.guests.name_of(guest).filter(|_| is_here) else { continue };
             match address {
                 IpAddr::V4(address) if is_leased => {
-                    self.services.remember_lease(name, mac, address, now);
+                    self.services.remember_lease(Lessee { port: name, mac }, address, now);
                 }
                 _ if self.is_of_another(guest, address, now) => {}
                 _ => self.guests.learn(guest, address, mac, now),
