@@ -21,7 +21,8 @@ impl Sockets {
     pub(crate) fn open_datagrams(
         &mut self,
         flow: FlowId,
-        (protocol, to): (Protocol, SocketAddr),
+        protocol: Protocol,
+        to: SocketAddr,
         port: Option<GuestPort>,
     ) -> Result<Socket, Failure> {
         let Some(end) = port else {
@@ -30,13 +31,13 @@ impl Sockets {
             return watched.map(|()| socket).map_err(|_| Failure::NoRoom);
         };
         if let Some((number, fd)) = self.ports.join(end, flow) {
-            return Ok(Socket::by_port(flow, &fd, (number, to), false));
+            return Ok(Socket::by_port(flow, &fd, number, to, false));
         }
         let fd = Arc::new(SharedFd::from(unconnected(protocol, to.is_ipv4())?));
         let token = self.ports.next_token().ok_or(Failure::NoRoom)?;
         self.poller.add_edge_both(fd.as_fd(), token).map_err(|_| Failure::NoRoom)?;
         let number = self.ports.add(end, Arc::clone(&fd), flow);
-        Ok(Socket::by_port(flow, &fd, (number, to), true))
+        Ok(Socket::by_port(flow, &fd, number, to, true))
     }
 
     /// A flow is over: what waits in its port is for others, if there are any.
@@ -98,6 +99,7 @@ mod tests {
     use crate::nat::calls::{Skipped, Vectors};
     use crate::nat::clients::Name;
     use crate::nat::guest_ports::GuestPorts;
+    use crate::nat::part::Part;
 
     const END: GuestPort = (
         Guest(1),
@@ -106,7 +108,7 @@ mod tests {
 
     /// As [`Sockets::carry_out`] does; but places of this machine may be tried.
     fn open(sockets: &mut Sockets, flow: FlowId, to: SocketAddr) {
-        let socket = sockets.open_datagrams(flow, (Protocol::Udp, to), Some(END)).unwrap();
+        let socket = sockets.open_datagrams(flow, Protocol::Udp, to, Some(END)).unwrap();
         sockets.put(socket);
     }
 
@@ -114,7 +116,7 @@ mod tests {
         let (socket, vectors) = sockets.of(flow).unwrap();
         let scratch = Scratch::new(2);
         let way = socket.to.as_ref().map(Name::way);
-        let part = (&[scratch.bytes()][..], 0, 2);
+        let part = Part { pieces: &[scratch.bytes()], skip: 0, len: 2 };
         vectors.send_datagrams(socket.as_fd(), part, None, way).unwrap();
     }
 

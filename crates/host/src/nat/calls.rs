@@ -6,9 +6,9 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use ringway_virtq::SharedSlice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::nat::part::Part;
 use crate::nat::socket_name::{NAME_LEN, address};
 use crate::os::system_calls::count_system_call;
 use crate::tap::ioctl::vector;
@@ -23,8 +23,12 @@ const SEND_WINDOW_AT: usize = 228;
 /// Room for the length of segments, and for the address that a datagram comes from.
 const CONTROL_WORDS: usize = 10;
 
+/// An option of a socket: its level, and its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SocketOption(pub libc::c_int, pub libc::c_int);
+
 /// Several datagrams from one other end may come in one message (udp(7)).
-pub(crate) const UDP_GRO: (libc::c_int, libc::c_int) = (libc::SOL_UDP, libc::UDP_GRO);
+pub(crate) const UDP_GRO: SocketOption = SocketOption(libc::SOL_UDP, libc::UDP_GRO);
 
 /// Bytes of an option that is a number.
 const NUMBER_LEN: libc::socklen_t = 4;
@@ -105,22 +109,14 @@ impl Vectors {
         self
     }
 
-    /// Adds `len` bytes of the pieces from `skip` on, as far as they go; says how many.
-    pub(crate) fn add(&mut self, pieces: &[SharedSlice], skip: usize, len: usize) -> usize {
-        let (mut skip, mut left) = (skip, len);
-        for piece in pieces {
-            if left == 0 || self.pieces.len() == VECTORS_MAX {
-                break;
-            }
-            let (_, rest) = piece.split_at(skip.min(piece.len()));
-            skip -= piece.len() - rest.len();
-            let (taken, _) = rest.split_at(left.min(rest.len()));
-            if !taken.is_empty() {
-                self.pieces.push(vector(taken.as_ptr(), taken.len()));
-                left -= taken.len();
-            }
+    /// Adds a part of a frame, as far as it goes; says how many bytes.
+    pub(crate) fn add(&mut self, part: Part<'_>) -> usize {
+        let mut added = 0;
+        for taken in part.slices().take(VECTORS_MAX.saturating_sub(self.pieces.len())) {
+            self.pieces.push(vector(taken.as_ptr(), taken.len()));
+            added += taken.len();
         }
-        len - left
+        added
     }
 
     fn message(&mut self) -> libc::msghdr {
@@ -197,21 +193,12 @@ impl Vectors {
         Ok((received, if is_told { control.segment_len() } else { 0 }))
     }
 
-    /// Puts together the first `len` bytes of the message that was received last: the pieces behind
-    /// their first `skip` bytes, and what did not fit.
-    pub(crate) fn gather(&mut self, pieces: &[SharedSlice], mut skip: usize, len: usize) {
-        let message = &mut self.gathered;
-        message.clear();
-        let end = len - self.overflow_len;
-        for piece in pieces {
-            let (_, rest) = piece.split_at(skip.min(piece.len()));
-            skip -= piece.len() - rest.len();
-            let (taken, _) = rest.split_at(end.saturating_sub(message.len()).min(rest.len()));
-            let start = message.len();
-            message.resize(start + taken.len(), 0);
-            taken.read(0, &mut message[start..]);
-        }
-        message.extend(&self.overflow[..self.overflow_len]);
+    /// Puts together the message that was received last: that part of the frame, and what did not
+    /// fit, of which the part's length tells too.
+    pub(crate) fn gather(&mut self, part: Part<'_>) {
+        self.gathered.clear();
+        Part { len: part.len - self.overflow_len, ..part }.copy_to(&mut self.gathered);
+        self.gathered.extend(&self.overflow[..self.overflow_len]);
     }
 
     /// Receives into the pieces without waiting; a datagram's whole length, also of what did not
@@ -275,7 +262,7 @@ impl Control {
         // SAFETY: there is room for a header and a number; words are aligned like the header.
         let (kind, len) = unsafe {
             let len = libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned();
-            (((*header).cmsg_level, (*header).cmsg_type), len)
+            (SocketOption((*header).cmsg_level, (*header).cmsg_type), len)
         };
         if kind == UDP_GRO { u16::try_from(len).unwrap_or(0) } else { 0 }
     }
@@ -311,7 +298,7 @@ pub(crate) fn read_over(fd: BorrowedFd<'_>, len: usize) -> usize {
 /// drop it.
 pub(crate) fn refuse_fds(fd: BorrowedFd<'_>) {
     const PASS_RIGHTS: libc::c_int = 83;
-    let _ = set_option(fd, (libc::SOL_SOCKET, PASS_RIGHTS), 0);
+    let _ = set_option(fd, SocketOption(libc::SOL_SOCKET, PASS_RIGHTS), 0);
 }
 
 fn length(len: isize) -> io::Result<usize> {
@@ -324,7 +311,7 @@ fn length(len: isize) -> io::Result<usize> {
 /// The kernel does not take it.
 pub(crate) fn set_option(
     fd: BorrowedFd<'_>,
-    (level, name): (libc::c_int, libc::c_int),
+    SocketOption(level, name): SocketOption,
     value: libc::c_int,
 ) -> io::Result<()> {
     count_system_call();
@@ -338,7 +325,7 @@ pub(crate) fn set_option(
 /// An option that is a number; `None`: the kernel does not have it.
 pub(crate) fn option(
     fd: BorrowedFd<'_>,
-    (level, name): (libc::c_int, libc::c_int),
+    SocketOption(level, name): SocketOption,
 ) -> Option<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut len = NUMBER_LEN;

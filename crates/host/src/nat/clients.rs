@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use ringway_nat::Client;
 
-use crate::nat::calls::{Way, set_option};
+use crate::nat::calls::{SocketOption, Way, set_option};
 use crate::nat::socket_name::{NAME_LEN, address};
 use crate::os::system_calls::count_system_call;
 
@@ -101,7 +101,7 @@ impl WayBack {
 
     /// Where it goes, and from which address.
     pub(crate) fn parts(&self) -> Way<'_> {
-        let (level, kind) = info_option(self.info_len == INFO4_LEN);
+        let SocketOption(level, kind) = info_option(self.info_len == INFO4_LEN);
         let info = Some((level, kind, &self.info[..self.info_len]));
         Way { name: self.name.bytes(), info }
     }
@@ -118,10 +118,10 @@ fn octets6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-fn info_option(is_ipv4: bool) -> (libc::c_int, libc::c_int) {
+fn info_option(is_ipv4: bool) -> SocketOption {
     match is_ipv4 {
-        true => (libc::SOL_IP, libc::IP_PKTINFO),
-        false => (libc::SOL_IPV6, libc::IPV6_PKTINFO),
+        true => SocketOption(libc::SOL_IP, libc::IP_PKTINFO),
+        false => SocketOption(libc::SOL_IPV6, libc::IPV6_PKTINFO),
     }
 }
 
@@ -132,8 +132,11 @@ fn info_option(is_ipv4: bool) -> (libc::c_int, libc::c_int) {
 /// The kernel refuses.
 pub fn tell_of_datagrams(fd: impl AsFd, is_ipv4: bool) -> io::Result<()> {
     let options = match is_ipv4 {
-        true => [info_option(true), (libc::SOL_IP, libc::IP_RECVERR)],
-        false => [(libc::SOL_IPV6, libc::IPV6_RECVPKTINFO), (libc::SOL_IPV6, libc::IPV6_RECVERR)],
+        true => [info_option(true), SocketOption(libc::SOL_IP, libc::IP_RECVERR)],
+        false => [
+            SocketOption(libc::SOL_IPV6, libc::IPV6_RECVPKTINFO),
+            SocketOption(libc::SOL_IPV6, libc::IPV6_RECVERR),
+        ],
     };
     options.into_iter().try_for_each(|option| set_option(fd.as_fd(), option, 1))
 }
@@ -169,7 +172,9 @@ pub(crate) fn next(fd: BorrowedFd<'_>, bound: SocketAddr) -> Option<Client> {
         while !header.is_null() {
             let len = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
             let bytes = std::slice::from_raw_parts(libc::CMSG_DATA(header), len);
-            if ((*header).cmsg_level, (*header).cmsg_type) == info_option(bound.is_ipv4()) {
+            if SocketOption((*header).cmsg_level, (*header).cmsg_type)
+                == info_option(bound.is_ipv4())
+            {
                 at.set_ip(used(bytes, bound.is_ipv4()).unwrap_or(bound.ip()));
             }
             header = libc::CMSG_NXTHDR(&raw const message, header);

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::nat::calls::{UDP_GRO, Vectors, option, set_option};
+use crate::nat::calls::{SocketOption, UDP_GRO, Vectors, option, set_option};
 use crate::nat::socket::Socket;
 
 impl Socket {
@@ -37,10 +37,13 @@ impl Socket {
         }
         let fd = self.fd.as_fd();
         let [hops_option, mtu_option] = match self.is_ipv4 {
-            true => [(libc::SOL_IP, libc::IP_TTL), (libc::SOL_IP, libc::IP_MTU_DISCOVER)],
+            true => [
+                SocketOption(libc::SOL_IP, libc::IP_TTL),
+                SocketOption(libc::SOL_IP, libc::IP_MTU_DISCOVER),
+            ],
             false => [
-                (libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS),
-                (libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER),
+                SocketOption(libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS),
+                SocketOption(libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER),
             ],
         };
         // One that is not taken leaves the kernel's own way.
@@ -57,8 +60,8 @@ impl Socket {
     /// Most bytes of a packet on its way, as far as the kernel knows.
     pub(crate) fn path_mtu(&self) -> u16 {
         let name = match self.is_ipv4 {
-            true => (libc::SOL_IP, libc::IP_MTU),
-            false => (libc::SOL_IPV6, libc::IPV6_MTU),
+            true => SocketOption(libc::SOL_IP, libc::IP_MTU),
+            false => SocketOption(libc::SOL_IPV6, libc::IPV6_MTU),
         };
         let mtu = option(self.fd.as_fd(), name).and_then(|mtu| u16::try_from(mtu).ok());
         mtu.unwrap_or(ringway_nat::MTU_MIN)

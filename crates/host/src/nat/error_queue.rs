@@ -121,13 +121,13 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::nat::calls::set_option;
+    use crate::nat::calls::{SocketOption, set_option};
 
     #[test]
     fn a_closed_port_is_reported() {
         let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        set_option(socket.as_fd(), (libc::SOL_IP, libc::IP_RECVERR), 1).unwrap();
+        set_option(socket.as_fd(), SocketOption(libc::SOL_IP, libc::IP_RECVERR), 1).unwrap();
         socket.connect(closed).unwrap();
         socket.send(b"?").unwrap();
         let report = Report {

@@ -34,7 +34,12 @@ pub struct Listener {
 }
 
 /// A connection: its socket, from where it comes, and what it is for.
-pub(crate) type Taken = (OwnedFd, SocketAddr, Forward);
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub fd: OwnedFd,
+    pub from: SocketAddr,
+    pub forward: Forward,
+}
 
 /// Datagrams that came to one of them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -192,7 +197,7 @@ impl Listeners {
                         }
                     };
                     let Some(from) = from else { continue };
-                    taken.push((fd, from, listener.forward.clone()));
+                    taken.push(Taken { fd, from, forward: listener.forward.clone() });
                 }
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     self.watch(false, poller);

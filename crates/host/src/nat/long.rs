@@ -31,8 +31,8 @@ impl NatPort {
             return Turn::Goes;
         }
         match emit.segment_len().map(usize::from) {
-            Some(each) if !emit.is_longer(len) => {
-                self.give_several(guest, &mut emit, (&message, each), fabric);
+            Some(_) if !emit.is_longer(len) => {
+                self.give_several(guest, &mut emit, &message, fabric);
             }
             None => self.nat.cut(&emit, &message),
             Some(each) => {
@@ -50,15 +50,16 @@ impl NatPort {
         Turn::Goes
     }
 
-    /// Several datagrams of `each` bytes, and a last one, as one frame.
+    /// Several datagrams of one length, and a last one, as one frame.
     fn give_several(
         &mut self,
         guest: Guest,
         emit: &mut Emit,
-        (message, each): (&[u8], usize),
+        message: &[u8],
         fabric: &mut Fabric<'_>,
     ) {
         let (head_len, bytes) = (emit.head().len(), self.scratch.bytes());
+        let each = emit.segment_len().map_or(message.len(), usize::from);
         for several in message.chunks((TOGETHER_LEN_MAX / each * each).max(each)) {
             let len = u32::try_from(several.len()).unwrap_or(u32::MAX);
             let Some(header) = emit.finish(len) else { return };

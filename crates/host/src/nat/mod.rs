@@ -23,6 +23,7 @@ pub(crate) mod opening;
 pub(crate) mod options;
 pub(crate) mod outside;
 pub(crate) mod own_addresses;
+pub(crate) mod part;
 pub(crate) mod peek;
 pub(crate) mod questions;
 pub(crate) mod queue_len;

@@ -5,17 +5,14 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use ringway_virtq::SharedSlice;
 use rustix::io::Errno;
 
 use crate::nat::calls::{Vectors, Way};
 use crate::nat::opening::errno;
+use crate::nat::part::Part;
 
 /// Datagrams of one packet that go alone: a guest must not make a system call of each byte.
 const SEGMENTS_MAX: usize = 128;
-
-/// A part of some pieces: behind so many bytes, so many.
-pub(crate) type Part<'a> = (&'a [SharedSlice], usize, usize);
 
 impl Vectors {
     /// Sends a datagram, or several of `segment_len` bytes, without waiting; `way`: to another
@@ -26,11 +23,11 @@ impl Vectors {
     pub(crate) fn send_datagrams(
         &mut self,
         fd: BorrowedFd<'_>,
-        (pieces, skip, len): Part<'_>,
+        part: Part<'_>,
         segment_len: Option<u16>,
         way: Option<Way<'_>>,
     ) -> io::Result<usize> {
-        self.begin().add(pieces, skip, len);
+        self.begin().add(part);
         let sent = self.send_behind_reports(fd, segment_len, way);
         match (segment_len, sent) {
             // The device computes no checksums (before Linux 6.11), they are more than this kernel
@@ -38,7 +35,7 @@ impl Vectors {
             (Some(each), Err(why))
                 if matches!(errno(&why), Errno::IO | Errno::INVAL | Errno::MSGSIZE) =>
             {
-                self.send_each(fd, (pieces, skip, len), each, way)
+                self.send_each(fd, part, each, way)
             }
             (_, sent) => sent,
         }
@@ -47,16 +44,16 @@ impl Vectors {
     fn send_each(
         &mut self,
         fd: BorrowedFd<'_>,
-        (pieces, skip, len): Part<'_>,
+        part: Part<'_>,
         each: u16,
         way: Option<Way<'_>>,
     ) -> io::Result<usize> {
-        let each = usize::from(each).max(1);
+        let (Part { pieces, skip, len }, each) = (part, usize::from(each).max(1));
         if len.div_ceil(each) > SEGMENTS_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         for at in (0..len).step_by(each) {
-            self.begin().add(pieces, skip + at, each.min(len - at));
+            self.begin().add(Part { pieces, skip: skip + at, len: each.min(len - at) });
             self.send_behind_reports(fd, None, way)?;
         }
         Ok(len)
@@ -86,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::memory::scratch::Scratch;
-    use crate::nat::calls::{Skipped, set_option};
+    use crate::nat::calls::{Skipped, SocketOption, set_option};
 
     #[test]
     fn what_the_kernel_does_not_cut_goes_one_by_one() {
@@ -94,15 +91,16 @@ mod tests {
         near.connect(far.local_addr().unwrap()).unwrap();
         far.set_nonblocking(true).unwrap();
         // The kernel cuts nothing whose checksum it is not to compute.
-        set_option(near.as_fd(), (libc::SOL_SOCKET, libc::SO_NO_CHECK), 1).unwrap();
+        set_option(near.as_fd(), SocketOption(libc::SOL_SOCKET, libc::SO_NO_CHECK), 1).unwrap();
         let scratch = Scratch::new(1010);
         let bytes: Vec<u8> = (0..=255).cycle().take(1010).collect();
         scratch.bytes().write(0, &bytes);
         let (front, back) = scratch.bytes().split_at(50);
         let pieces = [front, back];
         let mut vectors = Vectors::new(Skipped::new(true));
+        let part = |len| Part { pieces: &pieces, skip: 10, len };
         let mut send =
-            |len, each| vectors.send_datagrams(near.as_fd(), (&pieces, 10, len), Some(each), None);
+            |len, each| vectors.send_datagrams(near.as_fd(), part(len), Some(each), None);
         let mut got = [0; 99];
         assert_eq!(send(100, 30).unwrap(), 100);
         for expected in bytes[10..110].chunks(30) {
@@ -119,7 +117,7 @@ mod tests {
         near.connect(near.local_addr().unwrap()).unwrap();
         let scratch = Scratch::new(65_530);
         let mut vectors = Vectors::new(Skipped::new(true));
-        let all = (&[scratch.bytes()][..], 0, 65_530);
+        let all = Part { pieces: &[scratch.bytes()], skip: 0, len: 65_530 };
         let sent = vectors.send_datagrams(near.as_fd(), all, Some(65_529), None);
         assert_eq!(errno(&sent.unwrap_err()), Errno::MSGSIZE);
     }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_ipv6_v6only;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with};
 
-use crate::nat::calls::{UDP_GRO, set_option};
+use crate::nat::calls::{SocketOption, UDP_GRO, set_option};
 
 pub(crate) fn open(protocol: Protocol, is_ipv4: bool) -> Result<OwnedFd, Errno> {
     let family = if is_ipv4 { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -50,8 +50,8 @@ pub(crate) fn prepare_datagrams(
     is_ipv4: bool,
 ) -> io::Result<()> {
     let is_heard = match is_ipv4 {
-        true => (libc::SOL_IP, libc::IP_RECVERR),
-        false => (libc::SOL_IPV6, libc::IPV6_RECVERR),
+        true => SocketOption(libc::SOL_IP, libc::IP_RECVERR),
+        false => SocketOption(libc::SOL_IPV6, libc::IPV6_RECVERR),
     };
     if protocol == Protocol::Udp {
         let _ = set_option(fd, UDP_GRO, 1);

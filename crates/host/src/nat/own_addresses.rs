@@ -17,7 +17,7 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, connect, connect_unspec, getsockname, socket_with,
 };
 
-use crate::nat::calls::option;
+use crate::nat::calls::{SocketOption, option};
 
 /// Discard; no packet goes there.
 const PORT: u16 = 9;
@@ -71,8 +71,8 @@ fn is_out_of_reach(why: Errno) -> bool {
 
 fn is_as_wide_as_loopback(probe: &OwnedFd, address: IpAddr) -> bool {
     let name = match address {
-        IpAddr::V4(_) => (libc::SOL_IP, libc::IP_MTU),
-        IpAddr::V6(_) => (libc::SOL_IPV6, libc::IPV6_MTU),
+        IpAddr::V4(_) => SocketOption(libc::SOL_IP, libc::IP_MTU),
+        IpAddr::V6(_) => SocketOption(libc::SOL_IPV6, libc::IPV6_MTU),
     };
     option(probe.as_fd(), name).is_none_or(|mtu| mtu >= LOOPBACK_MTU_MIN)
 }

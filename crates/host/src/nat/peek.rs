@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use crate::nat::calls::{discard, set_option};
+use crate::nat::calls::{SocketOption, discard, set_option};
 use crate::os::system_calls::count_system_call;
 
 /// Where the kernel peeks next.
-pub(crate) const PEEK_OFF: (libc::c_int, libc::c_int) = (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+pub(crate) const PEEK_OFF: SocketOption = SocketOption(libc::SOL_SOCKET, libc::SO_PEEK_OFF);
 
 /// Whether this kernel peeks at an offset, over each family that it has.
 pub(crate) fn has_offsets() -> bool {
@@ -72,6 +72,7 @@ mod tests {
     use super::*;
     use crate::memory::scratch::Scratch;
     use crate::nat::calls::{SKIPPED_LEN_MAX, Skipped, Vectors};
+    use crate::nat::part::Part;
     use crate::nat::socket::Socket;
 
     /// A socket of a router that peeks in that way, and its other end.
@@ -89,7 +90,7 @@ mod tests {
 
     fn read((socket, vectors): (&mut Socket, &mut Vectors), at: u32, into: &[SharedSlice]) -> Read {
         let read = |socket: &mut Socket, vectors: &mut Vectors| {
-            socket.peek(vectors, (at, into, 0, 5)).expect("open")
+            socket.peek(vectors, at, Part { pieces: into, skip: 0, len: 5 }).expect("open")
         };
         // The kernel may need a moment.
         for _ in 0..1000 {
@@ -126,7 +127,9 @@ mod tests {
             let into = [scratch.bytes()];
             for _ in ["before it is taken off", "and behind"] {
                 assert_eq!(read((&mut socket, &mut vectors), 5, &into), Read::Bytes(1));
-                let now = socket.peek(&mut vectors, (6, &into, 0, 5)).expect("open");
+                let now = socket
+                    .peek(&mut vectors, 6, Part { pieces: &into, skip: 0, len: 5 })
+                    .expect("open");
                 assert_eq!(now, Read::Empty, "nothing more yet");
                 socket.take_off();
             }
@@ -171,7 +174,10 @@ mod tests {
         let (scratch, mut all, mut taken) = (Scratch::new(16), Vec::new(), 0);
         for _ in 0..1000 {
             let at = u32::try_from(all.len() - taken).expect("short");
-            match socket.peek(vectors, (at, &[scratch.bytes()], 0, 5)).expect("open") {
+            match socket
+                .peek(vectors, at, Part { pieces: &[scratch.bytes()], skip: 0, len: 5 })
+                .expect("open")
+            {
                 Read::Bytes(len) => {
                     let mut bytes = vec![0; len as usize];
                     scratch.bytes().read(0, &mut bytes);
@@ -249,7 +255,10 @@ mod tests {
         }
         socket.acknowledge(6);
         assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::Bytes(5));
-        assert_eq!(socket.peek(&mut vectors, (5, &into, 0, 5)), Ok(Read::Empty));
+        assert_eq!(
+            socket.peek(&mut vectors, 5, Part { pieces: &into, skip: 0, len: 5 }),
+            Ok(Read::Empty)
+        );
         far.shutdown(Shutdown::Write).expect("it is open");
         assert_eq!(read((&mut socket, &mut vectors), 5, &into), Read::End);
         socket.acknowledge(5);

@@ -3,9 +3,8 @@
 
 use ringway_nat::{Failure, FlowId, Guest, Problem, Protocol};
 use ringway_net::Nanos;
-use ringway_virtq::SharedSlice;
 
-use crate::nat::one_by_one::Part;
+use crate::nat::part::Part;
 use crate::nat::socket::Socket;
 use crate::nat::sockets::Sockets;
 
@@ -16,7 +15,8 @@ impl Sockets {
     /// Goes to the resolver that the guest asks first, or to the next one that is not out of reach.
     pub(crate) fn open_to_resolver(
         &mut self,
-        (flow, guest): (FlowId, Guest),
+        flow: FlowId,
+        guest: Guest,
         protocol: Protocol,
         now: Nanos,
     ) -> Result<Socket, Failure> {
@@ -48,15 +48,12 @@ impl Sockets {
     }
 
     /// A guest's question is remembered until it is answered.
-    pub(crate) fn note_question(
-        &mut self,
-        flow: FlowId,
-        (pieces, skip, len): (&[SharedSlice], u32, u32),
-        now: Nanos,
-    ) {
+    pub(crate) fn note_question(&mut self, flow: FlowId, part: Part<'_>, now: Nanos) {
         let Some((socket, _)) = self.of(flow) else { return };
         if let Some(question) = &mut socket.question {
-            question.ask(copy((pieces, skip as usize, len as usize)), now);
+            let mut message = Vec::with_capacity(part.len);
+            part.copy_to(&mut message);
+            question.ask(message, now);
             self.watch_question(flow);
         }
     }
@@ -134,20 +131,6 @@ impl Sockets {
     }
 }
 
-/// A copy of a part of what the guest sent.
-fn copy((pieces, mut skip, len): Part<'_>) -> Vec<u8> {
-    let mut message = Vec::with_capacity(len);
-    for piece in pieces {
-        let (_, rest) = piece.split_at(skip.min(piece.len()));
-        skip -= piece.len() - rest.len();
-        let (taken, _) = rest.split_at((len - message.len()).min(rest.len()));
-        let start = message.len();
-        message.resize(start + taken.len(), 0);
-        taken.read(0, &mut message[start..]);
-    }
-    message
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{SocketAddr, UdpSocket};
@@ -174,7 +157,8 @@ mod tests {
         assert_eq!(news, []);
         let scratch = Scratch::new(12);
         scratch.bytes().write(0, &[7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-        sockets.note_question(FLOW, (&[scratch.bytes()], 0, 12), Nanos(0));
+        let message = Part { pieces: &[scratch.bytes()], skip: 0, len: 12 };
+        sockets.note_question(FLOW, message, Nanos(0));
         sockets
     }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::nat::calls::set_option;
+use crate::nat::calls::{SocketOption, set_option};
 
 /// Most bytes that may wait, of which the kernel makes twice as many for its own use: 450 datagrams
 /// of 1,400 bytes, as many as behind a tap. With the usual 92 the guest gets so short bursts that
@@ -15,5 +15,5 @@ const QUEUE_LEN: u32 = 512 << 10;
 pub(crate) fn set_queue_len(fd: BorrowedFd<'_>, len_max: Option<u32>) {
     let len = len_max.unwrap_or(u32::MAX).min(QUEUE_LEN);
     let len = libc::c_int::try_from(len).unwrap_or(libc::c_int::MAX);
-    let _ = set_option(fd, (libc::SOL_SOCKET, libc::SO_RCVBUF), len);
+    let _ = set_option(fd, SocketOption(libc::SOL_SOCKET, libc::SO_RCVBUF), len);
 }

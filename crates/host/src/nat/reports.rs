@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ringway_nat::{Event, FlowId, Protocol};
 use ringway_net::Nanos;
 
-use crate::nat::calls::option;
+use crate::nat::calls::{SocketOption, option};
 use crate::nat::error_queue::{self, Report};
 use crate::nat::sockets::{News, Sockets};
 
@@ -75,7 +75,7 @@ pub(crate) fn reports_of_many(
         news.extend(flow_of(to).map(|flow| (flow, event(&report))));
     }
     // One that is left there wakes the worker again and again.
-    let _ = option(fd, (libc::SOL_SOCKET, libc::SO_ERROR));
+    let _ = option(fd, SocketOption(libc::SOL_SOCKET, libc::SO_ERROR));
 }
 
 fn event(report: &Report) -> Event {

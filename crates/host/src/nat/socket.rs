@@ -16,11 +16,12 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{RecvFlags, connect, recv, shutdown};
 
-use crate::nat::calls::{Vectors, is_writable, option, queued, read_over, refuse_fds};
-use crate::nat::calls::{send_window, set_option};
+use crate::nat::calls::{SocketOption, Vectors, send_window, set_option};
+use crate::nat::calls::{is_writable, option, queued, read_over, refuse_fds};
 use crate::nat::clients::{Name, WayBack};
 use crate::nat::listeners::Listener;
 use crate::nat::opening::{errno, failure, open, prepare_datagrams, unconnected};
+use crate::nat::part::Part;
 use crate::nat::peek::{Ahead, PEEK_OFF, discard_all};
 use crate::nat::queue_len::set_queue_len;
 use crate::nat::resolvers::Question;
@@ -79,7 +80,7 @@ impl Socket {
         let fd = Arc::new(SharedFd::from(open(protocol, to.is_ipv4()).map_err(failure)?));
         let mut socket = Self {
             is_connecting: protocol == Protocol::Tcp,
-            ..Self::new(fd, flow, (protocol, to.is_ipv4()))
+            ..Self::new(fd, flow, protocol, to.is_ipv4())
         };
         socket.prepare().map_err(|why| failure(errno(&why)))?;
         socket.connect(to)?;
@@ -96,17 +97,18 @@ impl Socket {
         to: SocketAddr,
     ) -> Result<Self, Failure> {
         let fd = Arc::new(SharedFd::from(unconnected(protocol, to.is_ipv4())?));
-        Ok(Self { to: Some(Name::of(to)), ..Self::new(fd, flow, (protocol, to.is_ipv4())) })
+        Ok(Self { to: Some(Name::of(to)), ..Self::new(fd, flow, protocol, to.is_ipv4()) })
     }
 
     /// A flow that goes through its guest's port outside.
     pub(crate) fn by_port(
         flow: FlowId,
         fd: &Arc<SharedFd>,
-        (number, to): (usize, SocketAddr),
+        number: usize,
+        to: SocketAddr,
         is_first: bool,
     ) -> Self {
-        let socket = Self::new(Arc::clone(fd), flow, (Protocol::Udp, to.is_ipv4()));
+        let socket = Self::new(Arc::clone(fd), flow, Protocol::Udp, to.is_ipv4());
         Self { to: Some(Name::of(to)), port: Some(number), joins: !is_first, ..socket }
     }
 
@@ -124,7 +126,7 @@ impl Socket {
     pub(crate) fn accepted(fd: OwnedFd, is_local: bool) -> io::Result<Self> {
         let flow = FlowId::from_u64(u64::MAX);
         let fd = Arc::new(SharedFd::from(fd));
-        let mut socket = Self { is_local, ..Self::new(fd, flow, (Protocol::Tcp, true)) };
+        let mut socket = Self { is_local, ..Self::new(fd, flow, Protocol::Tcp, true) };
         socket.prepare()?;
         Ok(socket)
     }
@@ -140,11 +142,11 @@ impl Socket {
     ) -> io::Result<Self> {
         let bound = listener.forward.at.address().ok_or(Errno::OPNOTSUPP)?;
         let fd = Arc::new(SharedFd::from(listener.fd.try_clone()?));
-        let kind = (Protocol::Udp, client.from.is_ipv4());
-        Ok(Self { way: Some(WayBack::to(client, bound)), ..Self::new(fd, flow, kind) })
+        let socket = Self::new(fd, flow, Protocol::Udp, client.from.is_ipv4());
+        Ok(Self { way: Some(WayBack::to(client, bound)), ..socket })
     }
 
-    fn new(fd: Arc<SharedFd>, flow: FlowId, (protocol, is_ipv4): (Protocol, bool)) -> Self {
+    fn new(fd: Arc<SharedFd>, flow: FlowId, protocol: Protocol, is_ipv4: bool) -> Self {
         Self {
             fd,
             flow,
@@ -171,11 +173,11 @@ impl Socket {
             if self.is_local {
                 refuse_fds(fd);
             } else {
-                set_option(fd, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1)?;
-                set_option(fd, (libc::IPPROTO_TCP, libc::TCP_SYNCNT), SYN_COUNT)?;
+                set_option(fd, SocketOption(libc::IPPROTO_TCP, libc::TCP_NODELAY), 1)?;
+                set_option(fd, SocketOption(libc::IPPROTO_TCP, libc::TCP_SYNCNT), SYN_COUNT)?;
             }
             // Otherwise an urgent byte is left out, and what is behind it is read elsewhere.
-            let _ = set_option(fd, (libc::SOL_SOCKET, libc::SO_OOBINLINE), 1);
+            let _ = set_option(fd, SocketOption(libc::SOL_SOCKET, libc::SO_OOBINLINE), 1);
             self.peek_at = set_option(fd, PEEK_OFF, 0).ok().map(|()| 0);
             return Ok(());
         }
@@ -191,7 +193,7 @@ impl Socket {
 
     /// Why it failed, if it did.
     pub(crate) fn take_error(&self) -> Option<Failure> {
-        let number = option(self.fd.as_fd(), (libc::SOL_SOCKET, libc::SO_ERROR))?;
+        let number = option(self.fd.as_fd(), SocketOption(libc::SOL_SOCKET, libc::SO_ERROR))?;
         (number != 0).then(|| failure(Errno::from_raw_os_error(number)))
     }
 
@@ -202,7 +204,7 @@ impl Socket {
             true => u32::MAX,
             false => send_window(fd).unwrap_or(WINDOW_UNKNOWN),
         };
-        let buffer = option(fd, (libc::SOL_SOCKET, libc::SO_SNDBUF)).unwrap_or(0);
+        let buffer = option(fd, SocketOption(libc::SOL_SOCKET, libc::SO_SNDBUF)).unwrap_or(0);
         let buffer = u32::try_from(buffer).unwrap_or(0) / 4 * 3;
         let free = buffer.saturating_sub(queued(fd));
         if free < window && free < buffer / 2 {
@@ -245,7 +247,7 @@ impl Socket {
         };
         for name in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
             // One that is not taken leaves the kernel's own limit.
-            let _ = set_option(self.fd.as_fd(), (libc::SOL_SOCKET, name), len);
+            let _ = set_option(self.fd.as_fd(), SocketOption(libc::SOL_SOCKET, name), len);
         }
     }
 
@@ -260,12 +262,11 @@ impl Socket {
         vectors: &mut Vectors,
     ) -> Result<Read, Failure> {
         let Some(source) = emit.source else { return Ok(Read::Bytes(0)) };
-        let head_len = emit.head().len();
-        let behind = source.len_max as usize;
+        let part = Part { pieces, skip: emit.head().len(), len: source.len_max as usize };
         if let Some(at) = source.peek_at {
-            return self.peek(vectors, (at, pieces, head_len, behind));
+            return self.peek(vectors, at, part);
         }
-        let room = vectors.begin().add(pieces, head_len, behind);
+        let room = vectors.begin().add(part);
         match self.receive_datagram(vectors, room) {
             Ok((received, segment_len)) => {
                 let read = u32::try_from(received).unwrap_or(u32::MAX);
@@ -275,7 +276,7 @@ impl Socket {
                 if received <= room && is_plain {
                     return Ok(Read::Bytes(read));
                 }
-                vectors.gather(pieces, head_len, received);
+                vectors.gather(Part { len: received, ..part });
                 Ok(Read::TooLong)
             }
             Err(why) if is_later(&why) => Ok(Read::Empty),
@@ -283,15 +284,15 @@ impl Socket {
         }
     }
 
-    /// Peeks at a stream from that offset on: into the pieces behind their first `skip` bytes, at
-    /// most `len_max` bytes.
+    /// Peeks at a stream from that offset on, into that part of some pieces.
     ///
     /// # Errors
     /// The socket is of no more use.
     pub(crate) fn peek(
         &mut self,
         vectors: &mut Vectors,
-        (at, pieces, skip, len_max): (u32, &[SharedSlice], usize, usize),
+        at: u32,
+        part: Part<'_>,
     ) -> Result<Read, Failure> {
         let at = at.saturating_add(self.acknowledged);
         self.peek_from(at)?;
@@ -299,7 +300,7 @@ impl Socket {
         let asks = stepped_over > 0;
         let ahead = if asks { Ahead::of(self.fd.as_fd()) } else { Ahead::default() };
         let Some(vectors) = vectors.begin_behind(stepped_over) else { return Ok(Read::Empty) };
-        vectors.add(pieces, skip, len_max);
+        vectors.add(part);
         let received = match vectors.receive(self.fd.as_fd(), libc::MSG_PEEK) {
             Ok(0) => return Ok(Read::End),
             Ok(received) => u32::try_from(received).unwrap_or(u32::MAX),
@@ -411,7 +412,7 @@ mod tests {
         assert!(socket.room() > 16 << 10);
         socket.limit_buffers(Some(4 << 10));
         for name in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
-            let len = option(socket.as_fd(), (libc::SOL_SOCKET, name)).unwrap();
+            let len = option(socket.as_fd(), SocketOption(libc::SOL_SOCKET, name)).unwrap();
             assert!(len <= 8 << 10, "{len}: the kernel doubles it for its own use");
         }
         assert!(socket.room() <= 6 << 10, "the window offered follows");
@@ -422,7 +423,8 @@ mod tests {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = server.local_addr().unwrap();
         let socket = Socket::open(FlowId::from_u64(0), Protocol::Udp, to).unwrap();
-        let len = || option(socket.as_fd(), (libc::SOL_SOCKET, libc::SO_RCVBUF)).unwrap();
+        let len =
+            || option(socket.as_fd(), SocketOption(libc::SOL_SOCKET, libc::SO_RCVBUF)).unwrap();
         let most: i32 =
             fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
         socket.limit_buffers(None);

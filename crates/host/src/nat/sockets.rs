@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ringway_nat::{
-    Action, Client, Close, Event, Failure, FlowId, Forward, GuestPort, Problem, Protocol, Target,
+    Action, Client, Close, Event, Failure, FlowId, Forward, Problem, Protocol, Target,
 };
 use ringway_net::{GsoType, Nanos, Packet};
 use rustix::io::Errno;
@@ -17,6 +17,7 @@ use crate::nat::guest_ports::GuestPorts;
 use crate::nat::listeners::{Listener, Listeners, Taken};
 use crate::nat::opening::errno;
 use crate::nat::own_addresses::OwnAddresses;
+use crate::nat::part::Part;
 use crate::nat::resolvers::Resolvers;
 use crate::nat::socket::Socket;
 use crate::os::poller::{Events, PollEvent, Poller};
@@ -187,9 +188,7 @@ impl Sockets {
         news: &mut News,
     ) {
         match action {
-            Action::Open { flow, protocol, to, port } => {
-                self.open(flow, (protocol, to, port), now, news);
-            }
+            Action::Open { .. } => self.open(action, now, news),
             Action::Consume { flow, len } => {
                 let Some((socket, _)) = self.of(flow) else { return };
                 if socket.takes_cut() {
@@ -202,7 +201,7 @@ impl Sockets {
             Action::Send { flow, skip, len } => {
                 let Some((socket, vectors)) = self.of(flow) else { return };
                 let pieces = packet.map_or(&[][..], |packet| packet.payload);
-                vectors.begin().add(pieces, skip as usize, len as usize);
+                vectors.begin().add(Part { pieces, skip: skip as usize, len: len as usize });
                 let event = match socket.send(vectors, len) {
                     Ok(taken) => Event::Sent(taken),
                     Err(why) => Event::Failed(why),
@@ -254,13 +253,8 @@ impl Sockets {
         }
     }
 
-    fn open(
-        &mut self,
-        flow: FlowId,
-        (protocol, to, port): (Protocol, Target, Option<GuestPort>),
-        now: Nanos,
-        news: &mut News,
-    ) {
+    fn open(&mut self, action: Action, now: Nanos, news: &mut News) {
+        let Action::Open { flow, protocol, to, port } = action else { return };
         let opened = match to {
             // Guests reach this machine's own addresses only where that was said.
             Target::Address(to) if self.own.contains(to.ip()) => {
@@ -268,10 +262,10 @@ impl Sockets {
             }
             _ if !self.has_room() => Err(Failure::NoRoom),
             Target::Address(to) if protocol != Protocol::Tcp => {
-                self.open_datagrams(flow, (protocol, to), port)
+                self.open_datagrams(flow, protocol, to, port)
             }
             Target::Address(to) | Target::Loopback(to) => self.open_to(flow, protocol, to),
-            Target::Resolver(guest) => self.open_to_resolver((flow, guest), protocol, now),
+            Target::Resolver(guest) => self.open_to_resolver(flow, guest, protocol, now),
         };
         match opened {
             Ok(mut socket) => {
@@ -306,12 +300,12 @@ impl Sockets {
             news.push((flow, Event::Report { from: None, problem }));
             return news.push((flow, Event::Failed(Failure::Unreachable(problem))));
         }
-        self.note_question(flow, (packet.payload, skip, len), now);
+        let all = Part { pieces: packet.payload, skip: skip as usize, len: len as usize };
+        self.note_question(flow, all, now);
         let Some((socket, vectors)) = self.of(flow) else { return };
         socket.set_way(hops, is_whole_only);
         let is_cut = GsoType::from_raw(packet.header.gso_type) == Some(GsoType::UdpL4);
         let segment_len = Some(packet.header.gso_size).filter(|size| is_cut && *size > 0);
-        let all = (packet.payload, skip as usize, len as usize);
         let (way, to, port) = (socket.way, socket.to, socket.port);
         let way = way.as_ref().map(WayBack::parts).or(to.as_ref().map(Name::way));
         let sent = vectors.send_datagrams(socket.as_fd(), all, segment_len, way);

@@ -127,7 +127,8 @@ impl NatPort {
 
     /// A connection from outside: one that no guest can have is reset, also where its port has no
     /// guest that runs.
-    fn take_in(&mut self, (fd, from, forward): Taken, fabric: &mut Fabric<'_>) {
+    fn take_in(&mut self, taken: Taken, fabric: &mut Fabric<'_>) {
+        let Taken { fd, from, forward } = taken;
         let Ok(mut socket) = Socket::accepted(fd, forward.at.is_local()) else { return };
         let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
         let guest = self.guests.iter().find(is_it).copied();
@@ -169,7 +170,7 @@ impl NatPort {
             }
             Some(Due::Flow(emit)) => match (slot, takes.flatten()) {
                 (Some(slot), Some(_)) if is_plain(fabric, emit.head().first_chunk()) => {
-                    self.give_direct((guest, slot), emit, fabric)
+                    self.give_direct(guest, slot, emit, fabric)
                 }
                 _ => self.give_copied(guest, emit, fabric),
             },
@@ -178,7 +179,8 @@ impl NatPort {
 
     fn give_direct(
         &mut self,
-        (guest, slot): (Guest, PortId),
+        guest: Guest,
+        slot: PortId,
         mut emit: Emit,
         fabric: &mut Fabric<'_>,
     ) -> Turn {
