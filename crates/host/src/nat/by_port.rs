@@ -12,7 +12,7 @@ use crate::nat::opening::unconnected;
 use crate::nat::reports::reports_of_many;
 use crate::nat::shared_fd::SharedFd;
 use crate::nat::socket::Socket;
-use crate::nat::sockets::{News, Sockets};
+use crate::nat::sockets::Sockets;
 use crate::os::poller::PollEvent;
 
 impl Sockets {
@@ -41,26 +41,27 @@ impl Sockets {
     }
 
     /// A flow is over: what waits in its port is for others, if there are any.
-    pub(crate) fn leave_port(&mut self, number: usize, flow: FlowId, news: &mut News) {
+    pub(crate) fn leave_port(&mut self, number: usize, flow: FlowId) {
         if let Some(other) = self.ports.leave(number, flow) {
-            news.push((other, Event::Readable));
+            self.note(other, Event::Readable);
         }
     }
 
     /// Turns the readiness of a port's socket into news of its flows.
-    pub(crate) fn on_port_event(&mut self, number: usize, event: &PollEvent, news: &mut News) {
+    pub(crate) fn on_port_event(&mut self, number: usize, event: &PollEvent) {
         if event.hang_up {
-            self.take_port_reports(number, news);
+            self.take_port_reports(number);
         }
         if let Some(last) = self.ports.last(number).filter(|_| event.readable) {
-            news.push((last, Event::Readable));
+            self.note(last, Event::Readable);
         }
     }
 
     /// Datagrams of its flows that did not arrive.
-    pub(crate) fn take_port_reports(&mut self, number: usize, news: &mut News) {
+    pub(crate) fn take_port_reports(&mut self, number: usize) {
         let Some(fd) = self.ports.fd(number) else { return };
-        reports_of_many(fd.as_fd(), news, |to| self.flow_of_port(number, to));
+        let found = reports_of_many(fd.as_fd(), |to| self.flow_of_port(number, to));
+        self.news.extend(found);
     }
 
     /// The flow whose datagram was to go there.
@@ -135,20 +136,23 @@ mod tests {
         // Any of them is heard there, and the flow that has sent last is looked at.
         far[0].send_to(b"back", ports[0]).unwrap();
         let mut events = Sockets::events();
-        let mut news = News::new();
         sockets.wait(&mut events);
         for event in events.iter() {
             let number = GuestPorts::number(event.token).expect("a port");
-            sockets.on_port_event(number, &event, &mut news);
+            sockets.on_port_event(number, &event);
         }
-        assert_eq!(news, [(FlowId::from_u64(0), Event::Readable)]);
+        assert_eq!(sockets.news, [(FlowId::from_u64(0), Event::Readable)]);
         sockets.ports.note_sender(0, FlowId::from_u64(2));
-        news.clear();
+        sockets.news.clear();
         let close = |flow| Action::Close { flow, how: Close::Gracefully };
-        sockets.carry_out(close(FlowId::from_u64(2)), None, Nanos(0), &mut news);
-        assert_eq!(news, [(FlowId::from_u64(1), Event::Readable)], "what waits is another one's");
+        sockets.carry_out(close(FlowId::from_u64(2)), None, Nanos(0));
+        assert_eq!(
+            sockets.news,
+            [(FlowId::from_u64(1), Event::Readable)],
+            "what waits is another one's"
+        );
         for number in [0, 1] {
-            sockets.carry_out(close(FlowId::from_u64(number)), None, Nanos(0), &mut news);
+            sockets.carry_out(close(FlowId::from_u64(number)), None, Nanos(0));
         }
         assert!(sockets.count() == 0 && sockets.ports.is_empty());
         far[0].send_to(b"late", ports[0]).unwrap();
@@ -164,9 +168,9 @@ mod tests {
             open(&mut sockets, FlowId::from_u64(number), to);
             send(&mut sockets, FlowId::from_u64(number));
         }
-        let mut news = News::new();
-        sockets.take_port_reports(0, &mut news);
-        let [(flow, Event::Report { .. })] = news[..] else { panic!("{news:?}") };
+        sockets.take_port_reports(0);
+        let news = sockets.news.make_contiguous();
+        let [(flow, Event::Report { .. })] = *news else { panic!("{news:?}") };
         assert_eq!(flow, FlowId::from_u64(1));
         send(&mut sockets, FlowId::from_u64(0));
     }
@@ -178,15 +182,14 @@ mod tests {
         open(&mut sockets, flow, "127.0.0.9:7".parse().unwrap());
         assert!(!sockets.became_own(flow, Nanos(1_999_999_999)), "it was asked for at first");
         assert!(sockets.became_own(flow, Nanos(2_000_000_000)));
-        let mut news = News::new();
         let open = Action::Open {
             flow: FlowId::from_u64(1),
             protocol: Protocol::Udp,
             to: Target::Address("127.0.0.9:7".parse().unwrap()),
             port: Some(END),
         };
-        sockets.carry_out(open, None, Nanos(0), &mut news);
-        assert_eq!(news.len(), 2, "reported, and failed: {news:?}");
+        sockets.carry_out(open, None, Nanos(0));
+        assert_eq!(sockets.news.len(), 2, "reported, and failed: {:?}", sockets.news);
         assert!(Vectors::new(Skipped::new(true)).from.is_none());
     }
 }

@@ -54,11 +54,8 @@ use crate::memory::scratch::Scratch;
 use crate::nat::calls::{SKIPPED_LEN_MAX, Skipped};
 use crate::nat::listeners::Listener;
 use crate::nat::options::NatOptions;
-use crate::nat::sockets::{News, Sockets};
+use crate::nat::sockets::Sockets;
 use crate::os::poller::Events;
-
-/// News of sockets that one call may lead to, for which there is room from the start.
-const NEWS_MAX: usize = 64;
 
 /// The router as a worker owns it.
 pub struct NatPort {
@@ -71,7 +68,6 @@ pub struct NatPort {
     /// The guest whose packets are put here now.
     sender: Option<Guest>,
     now: Nanos,
-    news: News,
     /// The guest whose turn it is, by its place.
     turn: usize,
     /// Packets were put here since the last visit.
@@ -118,7 +114,6 @@ impl NatPort {
             guests: Vec::with_capacity(PORTS_MAX),
             sender: None,
             now: Nanos(0),
-            news: Vec::with_capacity(NEWS_MAX),
             turn: 0,
             has_news: true,
             retry_at: None,
@@ -291,15 +286,14 @@ impl NatPort {
 
     /// Carries out what is to be done about sockets, and what follows from that.
     fn carry_out(&mut self, actions: &mut Actions, packet: Option<&Packet<'_>>) {
-        let mut news = std::mem::take(&mut self.news);
         for action in actions.drain() {
-            self.carry_out_one(action, packet, &mut news);
+            self.carry_out_one(action, packet);
         }
-        self.tell(news);
+        self.tell();
     }
 
-    fn carry_out_one(&mut self, action: Action, packet: Option<&Packet<'_>>, news: &mut News) {
-        self.sockets.carry_out(action, packet, self.now, news);
+    fn carry_out_one(&mut self, action: Action, packet: Option<&Packet<'_>>) {
+        self.sockets.carry_out(action, packet, self.now);
         if let Action::Open { flow, .. } = action {
             self.limit_buffers(flow);
         }
@@ -314,27 +308,22 @@ impl NatPort {
         }
     }
 
-    /// News of sockets, and what follows from them.
-    fn tell(&mut self, mut news: News) {
+    /// Tells the router all news of sockets, and carries out what follows from them.
+    fn tell(&mut self) {
         let mut actions = Actions::new();
-        let mut at = 0;
-        while let Some((flow, event)) = news.get(at).copied() {
+        while let Some((flow, event)) = self.sockets.news.pop_front() {
             if let Some(why) = self.nat.on_socket(flow, event, self.now, &mut actions) {
                 self.refused[why as usize] += 1;
             }
             for action in actions.drain() {
-                self.carry_out_one(action, None, &mut news);
+                self.carry_out_one(action, None);
             }
-            at += 1;
         }
-        news.clear();
-        self.news = news;
     }
 
     fn tell_one(&mut self, flow: FlowId, event: Event) {
-        let mut news = std::mem::take(&mut self.news);
-        news.push((flow, event));
-        self.tell(news);
+        self.sockets.note(flow, event);
+        self.tell();
     }
 }
 

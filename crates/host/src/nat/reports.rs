@@ -10,7 +10,7 @@ use ringway_net::Nanos;
 
 use crate::nat::calls::{SocketOption, option};
 use crate::nat::error_queue::{self, Report};
-use crate::nat::sockets::{News, Sockets};
+use crate::nat::sockets::Sockets;
 
 /// Reports taken from the socket of one flow at a time.
 const REPORTS_MAX: usize = 8;
@@ -20,13 +20,13 @@ const MANY_REPORTS_MAX: usize = 64;
 
 impl Sockets {
     /// Of the datagrams of that flow.
-    pub(crate) fn take_reports(&mut self, flow: FlowId, now: Nanos, news: &mut News) {
+    pub(crate) fn take_reports(&mut self, flow: FlowId, now: Nanos) {
         let Some((socket, _)) = self.of(flow) else { return };
         if let Some(bound) = socket.way.map(|way| way.bound()) {
-            return self.take_reports_at(bound, news);
+            return self.take_reports_at(bound);
         }
         if let Some(number) = socket.port {
-            return self.take_port_reports(number, news);
+            return self.take_port_reports(number);
         }
         let mut reports = Vec::new();
         for _ in 0..REPORTS_MAX {
@@ -43,39 +43,41 @@ impl Sockets {
                 return;
             }
         }
-        news.extend(reports.iter().map(|report| (flow, event(report))));
+        self.news.extend(reports.iter().map(|report| (flow, event(report))));
     }
 
     /// Of the datagrams to clients of the listener with that number.
-    pub(crate) fn take_client_reports(&mut self, number: usize, news: &mut News) {
+    pub(crate) fn take_client_reports(&mut self, number: usize) {
         let listener = self.listeners.at(number);
         let bound = listener.and_then(|listener| listener.forward.at.address());
         if let Some(bound) = bound {
-            self.take_reports_at(bound, news);
+            self.take_reports_at(bound);
         }
     }
 
-    fn take_reports_at(&mut self, bound: SocketAddr, news: &mut News) {
+    fn take_reports_at(&mut self, bound: SocketAddr) {
         let Some(listener) = self.listeners.bound_to(Protocol::Udp, bound) else { return };
-        reports_of_many(listener.fd.as_fd(), news, |to| self.flow_to(to, bound));
+        let found = reports_of_many(listener.fd.as_fd(), |to| self.flow_to(to, bound));
+        self.news.extend(found);
     }
 }
 
 /// Of the socket of many flows; `flow_of` finds that whose datagrams go to a place.
 pub(crate) fn reports_of_many(
     fd: BorrowedFd<'_>,
-    news: &mut News,
     flow_of: impl Fn(SocketAddr) -> Option<FlowId>,
-) {
+) -> Vec<(FlowId, Event)> {
+    let mut found = Vec::new();
     for _ in 0..MANY_REPORTS_MAX {
         let Some(report) = error_queue::next(fd) else { break };
         let Some((report, to)) = report.and_then(|report| Some((report, report.to?))) else {
             continue;
         };
-        news.extend(flow_of(to).map(|flow| (flow, event(&report))));
+        found.extend(flow_of(to).map(|flow| (flow, event(&report))));
     }
     // One that is left there wakes the worker again and again.
     let _ = option(fd, SocketOption(libc::SOL_SOCKET, libc::SO_ERROR));
+    found
 }
 
 fn event(report: &Report) -> Event {

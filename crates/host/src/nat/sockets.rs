@@ -25,6 +25,9 @@ use crate::os::poller::{Events, PollEvent, Poller};
 /// Sockets with news that are looked at in one visit; the others come with the next one.
 const EVENTS_MAX: usize = 64;
 
+/// News that one call may lead to, for which there is room from the start.
+const NEWS_MAX: usize = 64;
+
 /// The sockets, by their flow's place in the table.
 #[derive(Debug)]
 pub(crate) struct Sockets {
@@ -35,6 +38,8 @@ pub(crate) struct Sockets {
     pub(crate) resolvers: Resolvers,
     pub(crate) vectors: Vectors,
     pub(crate) listeners: Listeners,
+    /// News of flows that the router has not been told, the oldest first.
+    pub(crate) news: VecDeque<(FlowId, Event)>,
     /// Most of them.
     max: usize,
     count: usize,
@@ -43,9 +48,6 @@ pub(crate) struct Sockets {
     /// Flows to resolvers that have not answered, and when each is looked at.
     pub(crate) asked: VecDeque<(Nanos, FlowId)>,
 }
-
-/// News of a flow; at most so many at once.
-pub(crate) type News = Vec<(FlowId, Event)>;
 
 impl Sockets {
     /// None yet, at most `max` of so many flows.
@@ -61,6 +63,7 @@ impl Sockets {
             resolvers: Resolvers::default(),
             vectors: Vectors::new(skipped),
             listeners: Listeners::default(),
+            news: VecDeque::with_capacity(NEWS_MAX),
             max,
             count: 0,
             acknowledged: Vec::with_capacity(flows),
@@ -179,22 +182,22 @@ impl Sockets {
         }
     }
 
-    /// Carries out one action; news of the flow are added to `news`. `packet`: what the guest sent.
-    pub(crate) fn carry_out(
-        &mut self,
-        action: Action,
-        packet: Option<&Packet<'_>>,
-        now: Nanos,
-        news: &mut News,
-    ) {
+    /// A flow has news.
+    pub(crate) fn note(&mut self, flow: FlowId, event: Event) {
+        self.news.push_back((flow, event));
+    }
+
+    /// Carries out one action, which may make news. `packet`: what the guest sent.
+    pub(crate) fn carry_out(&mut self, action: Action, packet: Option<&Packet<'_>>, now: Nanos) {
         match action {
-            Action::Open { .. } => self.open(action, now, news),
+            Action::Open { .. } => self.open(action, now),
             Action::Consume { flow, len } => {
                 let Some((socket, _)) = self.of(flow) else { return };
-                if socket.takes_cut() {
-                    news.push((flow, Event::Readable));
+                let (takes_cut, is_first) = (socket.takes_cut(), socket.acknowledge(len));
+                if takes_cut {
+                    self.note(flow, Event::Readable);
                 }
-                if socket.acknowledge(len) {
+                if is_first {
                     self.acknowledged.push(flow);
                 }
             }
@@ -206,11 +209,11 @@ impl Sockets {
                     Ok(taken) => Event::Sent(taken),
                     Err(why) => Event::Failed(why),
                 };
-                news.push((flow, event));
+                self.note(flow, event);
             }
             Action::SendDatagram { .. } => {
                 if let Some(packet) = packet {
-                    self.send_datagram(action, packet, now, news);
+                    self.send_datagram(action, packet, now);
                 }
             }
             Action::Shutdown { flow } => {
@@ -219,13 +222,13 @@ impl Sockets {
                 }
             }
             Action::AskRoom { flow } => {
-                if let Some((socket, _)) = self.of(flow) {
-                    news.push((flow, Event::Room(socket.room())));
+                if let Some(room) = self.of(flow).map(|(socket, _)| socket.room()) {
+                    self.note(flow, Event::Room(room));
                 }
             }
             Action::AskEnd { flow } => {
                 if self.of(flow).is_some_and(|(socket, _)| socket.has_hung_up()) {
-                    news.push((flow, Event::HungUp));
+                    self.note(flow, Event::HungUp);
                 }
             }
             Action::Close { flow, how } => {
@@ -236,7 +239,7 @@ impl Sockets {
                     socket.close(how);
                     self.count -= 1;
                     if let Some(number) = port {
-                        self.leave_port(number, flow, news);
+                        self.leave_port(number, flow);
                     }
                 }
             }
@@ -253,7 +256,7 @@ impl Sockets {
         }
     }
 
-    fn open(&mut self, action: Action, now: Nanos, news: &mut News) {
+    fn open(&mut self, action: Action, now: Nanos) {
         let Action::Open { flow, protocol, to, port } = action else { return };
         let opened = match to {
             // Guests reach this machine's own addresses only where that was said.
@@ -275,9 +278,9 @@ impl Sockets {
             }
             Err(why) => {
                 if let (Failure::Unreachable(problem), true) = (why, protocol != Protocol::Tcp) {
-                    news.push((flow, Event::Report { from: None, problem }));
+                    self.note(flow, Event::Report { from: None, problem });
                 }
-                news.push((flow, Event::Failed(why)));
+                self.note(flow, Event::Failed(why));
             }
         }
     }
@@ -293,12 +296,12 @@ impl Sockets {
         watched.map(|()| socket).map_err(|_| Failure::NoRoom)
     }
 
-    fn send_datagram(&mut self, action: Action, packet: &Packet<'_>, now: Nanos, news: &mut News) {
+    fn send_datagram(&mut self, action: Action, packet: &Packet<'_>, now: Nanos) {
         let Action::SendDatagram { flow, skip, len, hops, is_whole_only } = action else { return };
         if self.became_own(flow, now) {
             let problem = Problem::Prohibited;
-            news.push((flow, Event::Report { from: None, problem }));
-            return news.push((flow, Event::Failed(Failure::Unreachable(problem))));
+            self.note(flow, Event::Report { from: None, problem });
+            return self.note(flow, Event::Failed(Failure::Unreachable(problem)));
         }
         let all = Part { pieces: packet.payload, skip: skip as usize, len: len as usize };
         self.note_question(flow, all, now);
@@ -311,7 +314,7 @@ impl Sockets {
         let sent = vectors.send_datagrams(socket.as_fd(), all, segment_len, way);
         let problem = match sent.map_err(|why| errno(&why)) {
             // The kernel has a report of it.
-            Err(Errno::MSGSIZE) if to.is_some() => return self.take_reports(flow, now, news),
+            Err(Errno::MSGSIZE) if to.is_some() => return self.take_reports(flow, now),
             Err(Errno::MSGSIZE) => Problem::TooBig(socket.path_mtu()),
             Err(Errno::NETUNREACH) => Problem::NetworkUnreachable,
             Err(Errno::HOSTUNREACH) => Problem::HostUnreachable,
@@ -324,19 +327,19 @@ impl Sockets {
                 return;
             }
         };
-        news.push((flow, Event::Report { from: None, problem }));
+        self.note(flow, Event::Report { from: None, problem });
     }
 
     /// Turns an event of a socket into the news that it means.
-    pub(crate) fn on_event(&mut self, event: &PollEvent, now: Nanos, news: &mut News) {
+    pub(crate) fn on_event(&mut self, event: &PollEvent, now: Nanos) {
         let flow = FlowId::from_u64(event.token);
         let Some((socket, _)) = self.of(flow) else { return };
         if socket.protocol != Protocol::Tcp {
             if event.hang_up {
-                self.take_reports(flow, now, news);
+                self.take_reports(flow, now);
             }
             if event.readable {
-                news.push((flow, Event::Readable));
+                self.note(flow, Event::Readable);
             }
             return;
         }
@@ -345,17 +348,17 @@ impl Sockets {
             if socket.is_connecting && self.asks_next(flow, now) {
                 return;
             }
-            return news.push((flow, Event::Failed(why)));
+            return self.note(flow, Event::Failed(why));
         }
+        let mut news = None;
         if socket.is_connecting && event.writable {
             socket.is_connecting = false;
-            news.push((flow, Event::Connected { room: socket.room() }));
+            news = Some(Event::Connected { room: socket.room() });
         } else if event.writable && std::mem::take(&mut socket.is_blocked) {
-            news.push((flow, Event::Writable));
+            news = Some(Event::Writable);
         }
-        if event.readable && !socket.is_connecting {
-            news.push((flow, Event::Readable));
-        }
+        let readable = (event.readable && !socket.is_connecting).then_some(Event::Readable);
+        self.news.extend(news.into_iter().chain(readable).map(|event| (flow, event)));
     }
 }
 

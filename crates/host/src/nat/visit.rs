@@ -89,7 +89,6 @@ impl NatPort {
     fn begin(&mut self, fabric: &mut Fabric<'_>) {
         (self.now, self.retry_at) = (fabric.now, None);
         self.sender = None;
-        let mut news = std::mem::take(&mut self.news);
         self.sockets.wait(&mut self.events);
         let (mut taken, mut must_rest) = (Vec::new(), false);
         self.sockets.go_on();
@@ -97,18 +96,18 @@ impl NatPort {
             match Listeners::number(event.token) {
                 Some(number) if self.sockets.listeners.note(number) => {
                     if event.hang_up {
-                        self.sockets.take_client_reports(number, &mut news);
+                        self.sockets.take_client_reports(number);
                     }
                 }
                 Some(number) => must_rest |= self.sockets.accept(number, &mut taken),
                 None => match GuestPorts::number(event.token) {
-                    Some(number) => self.sockets.on_port_event(number, &event, &mut news),
-                    None => self.sockets.on_event(&event, self.now, &mut news),
+                    Some(number) => self.sockets.on_port_event(number, &event),
+                    None => self.sockets.on_event(&event, self.now),
                 },
             }
         }
         self.sockets.ask_others(self.now);
-        self.tell(news);
+        self.tell();
         for taken in taken {
             self.take_in(taken, fabric);
         }
@@ -329,9 +328,8 @@ impl NatPort {
             return self.tell_one(emit.flow, event);
         }
         // It is read again then: there may be more behind the error.
-        let mut news = std::mem::take(&mut self.news);
-        self.sockets.take_reports(emit.flow, self.now, &mut news);
-        self.tell(news);
+        self.sockets.take_reports(emit.flow, self.now);
+        self.tell();
     }
 }
 
