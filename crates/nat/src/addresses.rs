@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ringway_net::MacAddress;
 
-use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, low_word};
+use crate::frame::{TCP_HEADER_LEN, ip_header_len, low_word};
 use crate::networks::Network;
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -246,8 +246,7 @@ impl Plan {
 
     /// Most bytes of data in one segment.
     pub(crate) fn mss(&self, is_ipv4: bool) -> u16 {
-        let ip_len = if is_ipv4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
-        self.mtu - low_word(ip_len + TCP_HEADER_LEN)
+        self.mtu - low_word(ip_header_len(is_ipv4) + TCP_HEADER_LEN)
     }
 
     /// Whether some guest may have that address.

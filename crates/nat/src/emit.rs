@@ -5,11 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use ringway_net::offload::Sum;
 use ringway_net::{ETHERNET_HEADER_LEN, GsoType, MacAddress, NEEDS_CSUM, NetHeader};
 
-use crate::frame::{
-    ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, TCP, TCP_HEADER_LEN, UDP,
-};
-use crate::frame::{TYPE_IPV4, TYPE_IPV6, UDP_HEADER_LEN, ethernet, ipv4_header, ipv6_header};
-use crate::frame::{icmp4, icmp6, low_word, pseudo_sum, to_ipv6, udp};
+use crate::frame::{ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, TCP, UDP};
+use crate::frame::{TCP_HEADER_LEN, TYPE_IPV4, TYPE_IPV6, UDP_HEADER_LEN, icmp, ip_header_len};
+use crate::frame::{ipv4_header, ipv6_header, low_word, packet, pseudo_sum, to_ipv6, udp};
 use crate::packet::array;
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
 use crate::tcp::{Head, Outgoing};
@@ -154,8 +152,7 @@ impl Emit {
     }
 
     fn transport_at(&self) -> usize {
-        let ip_len = if self.key.from.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
-        ETHERNET_HEADER_LEN + ip_len
+        ETHERNET_HEADER_LEN + ip_header_len(self.key.from.is_ipv4())
     }
 
     /// The frame's first bytes.
@@ -178,10 +175,7 @@ impl Emit {
         let mut message = message.to_vec();
         let header = message.first_chunk_mut::<ICMP_HEADER_LEN>()?;
         header[4..6].copy_from_slice(&key.from.port().to_be_bytes());
-        Some(match (key.to.ip(), key.from.ip()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => icmp4(stations, from, to, message),
-            (from, to) => icmp6(stations, to_ipv6(from), to_ipv6(to), message),
-        })
+        Some(icmp(stations, key.to.ip(), key.from.ip(), message))
     }
 
     /// The bytes that were read are of that flow, and came from there.
@@ -317,16 +311,7 @@ pub(crate) fn lone_segment(
     let sum = pseudo_sum(from.ip(), to.ip(), TCP, segment.len());
     let sum = !sum.add_bytes(&segment).fold();
     segment[16..18].copy_from_slice(&sum.to_be_bytes());
-    match (from.ip(), to.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let header = ipv4_header(from, to, TCP, segment.len());
-            ethernet(stations, TYPE_IPV4, &[&header, &segment[..]].concat())
-        }
-        (from, to) => {
-            let header = ipv6_header(to_ipv6(from), to_ipv6(to), TCP, segment.len());
-            ethernet(stations, TYPE_IPV6, &[&header, &segment[..]].concat())
-        }
-    }
+    packet(stations, from.ip(), to.ip(), TCP, &segment)
 }
 
 const _: () = assert!(UDP_HEADER_LEN == ICMP_HEADER_LEN);

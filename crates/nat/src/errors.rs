@@ -5,8 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use crate::frame::{self, ICMP, IPV6_HEADER_LEN, Stations, TCP, UDP, UDP_HEADER_LEN};
 use crate::socket::Problem;
 
-const HEADER_LEN: usize = 8;
-
 /// Most bytes of a packet that are quoted: what fits into 576 bytes (RFC 1812 §4.3.2.3).
 const QUOTE_LEN_MAX: usize = 548;
 
@@ -20,23 +18,15 @@ pub(crate) fn error(
     problem: Problem,
     quote: &[u8],
 ) -> Option<Vec<u8>> {
-    let mut message = vec![0; HEADER_LEN];
+    let (kind, code, mtu) = match (from, to) {
+        (IpAddr::V4(_), IpAddr::V4(_)) => numbers4(problem),
+        (IpAddr::V6(_), IpAddr::V6(_)) => numbers6(problem),
+        _ => return None,
+    };
+    let mut message = vec![kind, code, 0, 0, 0, 0];
+    message.extend(mtu.to_be_bytes());
     message.extend(&quote[..quote.len().min(QUOTE_LEN_MAX)]);
-    match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let (kind, code, mtu) = numbers4(problem);
-            message[..2].copy_from_slice(&[kind, code]);
-            message[6..8].copy_from_slice(&mtu.to_be_bytes());
-            Some(frame::icmp4(stations, from, to, message))
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let (kind, code, mtu) = numbers6(problem);
-            message[..2].copy_from_slice(&[kind, code]);
-            message[4..8].copy_from_slice(&u32::from(mtu).to_be_bytes());
-            Some(frame::icmp6(stations, from, to, message))
-        }
-        _ => None,
-    }
+    Some(frame::icmp(stations, from, to, message))
 }
 
 /// RFC 792, RFC 1812 §5.2.7, RFC 1191 §4.

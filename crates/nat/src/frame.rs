@@ -59,16 +59,33 @@ pub(crate) fn udp(stations: Stations, from: SocketAddr, to: SocketAddr, payload:
     let sum = pseudo_sum(from.ip(), to.ip(), UDP, datagram.len());
     let sum = !sum.add_bytes(&datagram).fold();
     datagram[6..8].copy_from_slice(&if sum == 0 { 0xffff } else { sum }.to_be_bytes());
-    match (from.ip(), to.ip()) {
+    packet(stations, from.ip(), to.ip(), UDP, &datagram)
+}
+
+/// An IP packet around that payload; its addresses are of one family.
+pub(crate) fn packet(
+    stations: Stations,
+    from: IpAddr,
+    to: IpAddr,
+    protocol: u8,
+    payload: &[u8],
+) -> Vec<u8> {
+    match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let header = ipv4_header(from, to, UDP, datagram.len());
-            ethernet(stations, TYPE_IPV4, &[&header, &datagram[..]].concat())
+            let header = ipv4_header(from, to, protocol, payload.len());
+            ethernet(stations, TYPE_IPV4, &[&header, payload].concat())
         }
         (from, to) => {
-            let header = ipv6_header(to_ipv6(from), to_ipv6(to), UDP, datagram.len());
-            ethernet(stations, TYPE_IPV6, &[&header, &datagram[..]].concat())
+            let mut header = ipv6_header(to_ipv6(from), to_ipv6(to), protocol, payload.len());
+            header[7] = if protocol == ICMPV6 { HOPS_MAX } else { HOPS };
+            ethernet(stations, TYPE_IPV6, &[&header, payload].concat())
         }
     }
+}
+
+/// Bytes of a header without options.
+pub(crate) const fn ip_header_len(is_ipv4: bool) -> usize {
+    if is_ipv4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN }
 }
 
 /// As an address of IPv6, which it is already where the other end's is one.
@@ -79,34 +96,16 @@ pub(crate) fn to_ipv6(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// An ICMP message, whose checksum is filled in here.
-pub(crate) fn icmp4(
-    stations: Stations,
-    from: Ipv4Addr,
-    to: Ipv4Addr,
-    mut message: Vec<u8>,
-) -> Vec<u8> {
+/// An ICMP message of the family of its addresses, whose checksum is filled in here.
+pub(crate) fn icmp(stations: Stations, from: IpAddr, to: IpAddr, mut message: Vec<u8>) -> Vec<u8> {
+    let (protocol, sum) = match from {
+        IpAddr::V4(_) => (ICMP, Sum::default()),
+        IpAddr::V6(_) => (ICMPV6, pseudo_sum(from, to, ICMPV6, message.len())),
+    };
     message[2..4].fill(0);
-    let sum = !Sum::default().add_bytes(&message).fold();
-    message[2..4].copy_from_slice(&sum.to_be_bytes());
-    let header = ipv4_header(from, to, ICMP, message.len());
-    ethernet(stations, TYPE_IPV4, &[&header, &message[..]].concat())
-}
-
-/// An `ICMPv6` message, whose checksum is filled in here.
-pub(crate) fn icmp6(
-    stations: Stations,
-    from: Ipv6Addr,
-    to: Ipv6Addr,
-    mut message: Vec<u8>,
-) -> Vec<u8> {
-    message[2..4].fill(0);
-    let sum = pseudo_sum(from.into(), to.into(), ICMPV6, message.len());
     let sum = !sum.add_bytes(&message).fold();
     message[2..4].copy_from_slice(&sum.to_be_bytes());
-    let mut header = ipv6_header(from, to, ICMPV6, message.len());
-    header[7] = HOPS_MAX;
-    ethernet(stations, TYPE_IPV6, &[&header, &message[..]].concat())
+    packet(stations, from, to, protocol, &message)
 }
 
 /// A header without options, in front of so many bytes.
@@ -154,10 +153,7 @@ pub(crate) fn pseudo_sum(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> 
             Sum::default().add_bytes(&from.octets()).add_bytes(&to.octets())
         }
         (from, to) => {
-            let [from, to] = [from, to].map(|address| match address {
-                IpAddr::V4(address) => address.to_ipv6_mapped(),
-                IpAddr::V6(address) => address,
-            });
+            let [from, to] = [from, to].map(to_ipv6);
             Sum::default().add_bytes(&from.octets()).add_bytes(&to.octets())
         }
     };

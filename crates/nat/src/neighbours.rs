@@ -130,7 +130,7 @@ fn neighbour(plan: &Plan, sender: Sender, wanted: Ipv6Addr) -> Option<Vec<u8>> {
         lladdr: Some(link_layer(plan)),
     };
     let stations = Stations { from: plan.mac(), to: to_mac };
-    Some(frame::icmp6(stations, wanted, to, emit(&reply)))
+    Some(frame::icmp(stations, wanted.into(), to.into(), emit(&reply)))
 }
 
 /// The router's advertisement to all; `None`: there is no IPv6. `retired`: a network that it had
@@ -172,7 +172,8 @@ pub(crate) fn advertisement(plan: &Plan, retired: Option<Prefix6>) -> Option<Vec
         put_option(&mut message, DNSSL, &names);
     }
     let stations = Stations { from: plan.mac(), to: ALL_NODES_MAC };
-    Some(frame::icmp6(stations, Plan::GATEWAY_LINK_LOCAL, ALL_NODES, message))
+    let from = Plan::GATEWAY_LINK_LOCAL.into();
+    Some(frame::icmp(stations, from, ALL_NODES.into(), message))
 }
 
 fn emit(repr: &NdiscRepr<'_>) -> Vec<u8> {
@@ -196,21 +197,6 @@ fn put_option(message: &mut Vec<u8>, kind: u8, value: &[u8]) {
     message.extend(DNS_LIFETIME_S.to_be_bytes());
     message.extend(value);
     message.resize(end, 0);
-}
-
-/// An ICMP echo request becomes its reply, when the router itself is asked.
-pub(crate) fn echo4(stations: Stations, ours: Ipv4Addr, to: Ipv4Addr, request: &[u8]) -> Vec<u8> {
-    let mut message = request.to_vec();
-    message[0] = 0;
-    frame::icmp4(stations, ours, to, message)
-}
-
-/// The same for IPv6.
-pub(crate) fn echo6(stations: Stations, ours: Ipv6Addr, to: Ipv6Addr, request: &[u8]) -> Vec<u8> {
-    const ECHO_REPLY: u8 = 129;
-    let mut message = request.to_vec();
-    message[0] = ECHO_REPLY;
-    frame::icmp6(stations, ours, to, message)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The services of the router itself: address resolution, leases, advertisements, its own echo.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use ringway_net::{MacAddress, Nanos};
 
@@ -18,7 +18,9 @@ const DHCP6_SERVER_PORT: u16 = 547;
 const DHCP6_CLIENT_PORT: u16 = 546;
 
 const ECHO_REQUEST: u8 = 8;
+const ECHO_REPLY: u8 = 0;
 const ECHO_REQUEST_6: u8 = 128;
+const ECHO_REPLY_6: u8 = 129;
 const ICMP_HEADER_LEN: usize = 8;
 
 /// Router solicitation to redirect (RFC 4861 §4).
@@ -118,8 +120,13 @@ impl Services {
             Carried::Ip(ip) => match ip.protocol {
                 UDP if ip.to.is_ipv4() => self.dhcp(port, &ip, now, used),
                 UDP => self.dhcp6(Lessee { port, mac: frame.source }, &ip, now, used),
-                ICMP => self.echo4(frame.source, &ip),
-                ICMPV6 => self.icmp6(frame.source, &ip),
+                ICMP if ip.from.is_ipv4() && ip.payload.starts_with(&[ECHO_REQUEST, 0]) => {
+                    self.echo(frame.source, &ip, ECHO_REPLY)
+                }
+                ICMPV6 if ip.from.is_ipv6() && ip.payload.starts_with(&[ECHO_REQUEST_6, 0]) => {
+                    self.echo(frame.source, &ip, ECHO_REPLY_6)
+                }
+                ICMPV6 => self.discovery(frame.source, &ip),
                 _ => None,
             },
         }
@@ -185,31 +192,27 @@ impl Services {
         Some(frame::udp(stations, server, (from, DHCP6_CLIENT_PORT).into(), &answer))
     }
 
-    fn echo4(&self, mac: MacAddress, ip: &Ip<'_>) -> Option<Vec<u8>> {
-        let (IpAddr::V4(from), IpAddr::V4(to)) = (ip.from, ip.to) else { return None };
-        let is_request = ip.payload.starts_with(&[ECHO_REQUEST, 0]);
-        let is_fine = is_request && ip.payload.len() >= ICMP_HEADER_LEN;
-        let is_ours = self.plan.is_ours(ip.to) && self.plan.prefix4.contains(from);
-        let stations = Stations { from: self.plan.mac(), to: mac };
-        (is_fine && is_ours).then(|| neighbours::echo4(stations, to, from, ip.payload))
+    /// The router itself is asked for an echo.
+    fn echo(&self, mac: MacAddress, ip: &Ip<'_>, reply: u8) -> Option<Vec<u8>> {
+        let is_ours = self.plan.is_ours(ip.to) && self.is_neighbour(ip.from);
+        (is_ours && ip.payload.len() >= ICMP_HEADER_LEN).then(|| {
+            let mut message = ip.payload.to_vec();
+            message[0] = reply;
+            frame::icmp(Stations { from: self.plan.mac(), to: mac }, ip.to, ip.from, message)
+        })
     }
 
-    fn icmp6(&self, mac: MacAddress, ip: &Ip<'_>) -> Option<Vec<u8>> {
-        let (IpAddr::V6(from), IpAddr::V6(to)) = (ip.from, ip.to) else { return None };
-        if ip.payload.starts_with(&[ECHO_REQUEST_6, 0]) {
-            let is_fine = ip.payload.len() >= ICMP_HEADER_LEN && self.is_neighbour(from);
-            let is_ours = is_fine && self.plan.is_ours(ip.to);
-            let stations = Stations { from: self.plan.mac(), to: mac };
-            return is_ours.then(|| neighbours::echo6(stations, to, from, ip.payload));
-        }
+    fn discovery(&self, mac: MacAddress, ip: &Ip<'_>) -> Option<Vec<u8>> {
+        let IpAddr::V6(from) = ip.from else { return None };
         // No router sent it on (RFC 4861 §7.1.1).
-        let is_near = ip.hops == 255 && (from.is_unspecified() || self.is_neighbour(from));
+        let is_near = ip.hops == 255 && (from.is_unspecified() || self.is_neighbour(ip.from));
         let sender = Sender { mac, address: from };
         is_near.then(|| neighbours::discovery(&self.plan, self.retired, sender, ip.payload))?
     }
 
-    fn is_neighbour(&self, address: Ipv6Addr) -> bool {
-        address.is_unicast_link_local() || self.plan.is_inside(address.into())
+    fn is_neighbour(&self, address: IpAddr) -> bool {
+        let is_local = matches!(address, IpAddr::V6(it) if it.is_unicast_link_local());
+        is_local || self.plan.is_inside(address)
     }
 }
 
@@ -232,7 +235,7 @@ mod tests {
     fn echo(to: [u8; 4]) -> Vec<u8> {
         let message = [&[8, 0, 0, 0, 1, 2, 0, 3][..], &[7; 1000]].concat();
         let stations = Stations { from: GUEST, to: Plan::default().mac() };
-        frame::icmp4(stations, [10, 0, 2, 15].into(), to.into(), message)
+        frame::icmp(stations, [10, 0, 2, 15].into(), to.into(), message)
     }
 
     #[test]
@@ -241,7 +244,7 @@ mod tests {
         let stations = Stations { from: Plan::default().mac(), to: GUEST };
         let message = [&[0, 0, 0, 0, 1, 2, 0, 3][..], &[7; 1000]].concat();
         let (from, to) = ([10, 0, 2, 2].into(), [10, 0, 2, 15].into());
-        assert_eq!(reply, frame::icmp4(stations, from, to, message));
+        assert_eq!(reply, frame::icmp(stations, from, to, message));
         assert_eq!(services().answer("vm0", &echo([10, 0, 2, 4]), Nanos(1), Vec::new), None);
     }
 
@@ -249,14 +252,14 @@ mod tests {
     fn the_gateway_answers_an_echo_by_ipv6() {
         let mut services = services();
         let ours = services.plan.gateway6().unwrap();
-        let guest: Ipv6Addr = "fe80::9".parse().unwrap();
+        let guest = IpAddr::V6("fe80::9".parse().unwrap());
         let stations = Stations { from: GUEST, to: services.plan.mac() };
         let message = vec![128, 0, 0, 0, 1, 2, 0, 3, 9];
-        let request = frame::icmp6(stations, guest, ours, message);
+        let request = frame::icmp(stations, guest, ours.into(), message);
         let reply = services.answer("vm0", &request, Nanos(1), Vec::new).unwrap();
         let back = Stations { from: services.plan.mac(), to: GUEST };
         let message = vec![129, 0, 0, 0, 1, 2, 0, 3, 9];
-        assert_eq!(reply, frame::icmp6(back, ours, guest, message));
+        assert_eq!(reply, frame::icmp(back, ours.into(), guest, message));
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! ICMP errors that a guest sends about what was sent to it.
 
-use std::net::IpAddr;
-
-use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP, TCP_HEADER_LEN, UDP, low_word};
+use crate::frame::{TCP, TCP_HEADER_LEN, UDP, ip_header_len, low_word};
 use crate::packet::{Incoming, array, quoted, word};
 use crate::refusal::Refusal;
 use crate::table::{FlowKey, Protocol};
@@ -47,11 +45,8 @@ impl GuestError {
     fn carries_less(incoming: &Incoming<'_>, mtu: usize) -> Result<Self, Refusal> {
         let (key, segment) = quoted_flow(incoming, Protocol::Tcp)?;
         let seq = array(segment, SEQ_AT).map(u32::from_be_bytes).ok_or(Refusal::Malformed)?;
-        let ip_len = match incoming.ip.from {
-            IpAddr::V4(_) => IPV4_HEADER_LEN,
-            IpAddr::V6(_) => IPV6_HEADER_LEN,
-        };
-        let mss = low_word(mtu.saturating_sub(ip_len + TCP_HEADER_LEN));
+        let headers_len = ip_header_len(incoming.ip.from.is_ipv4()) + TCP_HEADER_LEN;
+        let mss = low_word(mtu.saturating_sub(headers_len));
         Ok(Self::CarriesLess { key, mss, seq: Seq(seq) })
     }
 }

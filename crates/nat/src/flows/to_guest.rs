@@ -8,7 +8,7 @@ use super::{Flows, State};
 use crate::actions::Actions;
 use crate::datagrams::is_question;
 use crate::emit::{Content, Emit, Ends, Mss};
-use crate::frame::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, Stations, TCP_HEADER_LEN, low_word};
+use crate::frame::{Stations, TCP_HEADER_LEN, ip_header_len, low_word};
 use crate::socket::Read;
 use crate::table::{FlowId, FlowKey, Guest, Protocol};
 
@@ -104,8 +104,7 @@ impl Flows {
         let stations = Stations { from: self.plan.mac(), to: entry.mac };
         let ends = Ends { flow: id, key: entry.key, stations };
         let is_ipv4 = entry.key.from.is_ipv4();
-        let ip_len = if is_ipv4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
-        let ip_len = u32::from(low_word(ip_len));
+        let ip_len = u32::from(low_word(ip_header_len(is_ipv4)));
         let room = accepts.len_max.saturating_sub(14 + ip_len);
         match &entry.state {
             State::Tcp(tcp) => {
