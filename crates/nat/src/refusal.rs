@@ -60,16 +60,16 @@ impl Refusal {
     }
 }
 
-/// A packet is dropped for that reason, and its guest gets this answer.
+/// A packet is dropped for that reason, and its guest gets this notice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refused {
     pub why: Refusal,
-    pub answer: Answer,
+    pub notice: Notice,
 }
 
-/// The answer to a packet that is dropped, unless its guest has had too many.
+/// What a guest is told of a packet that is dropped, unless its guest has had too many.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Answer {
+pub(crate) enum Notice {
     Nothing,
     /// An ICMP error.
     Problem(Problem),
@@ -79,16 +79,16 @@ pub(crate) enum Answer {
 
 impl Refused {
     pub fn with(why: Refusal, problem: Problem) -> Self {
-        Self { why, answer: Answer::Problem(problem) }
+        Self { why, notice: Notice::Problem(problem) }
     }
 
     pub fn with_reset(why: Refusal) -> Self {
-        Self { why, answer: Answer::Reset }
+        Self { why, notice: Notice::Reset }
     }
 }
 
 impl From<Refusal> for Refused {
     fn from(why: Refusal) -> Self {
-        Self { why, answer: Answer::Nothing }
+        Self { why, notice: Notice::Nothing }
     }
 }

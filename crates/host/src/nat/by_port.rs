@@ -100,7 +100,7 @@ mod tests {
     use crate::nat::calls::{Skipped, Vectors};
     use crate::nat::clients::Name;
     use crate::nat::guest_ports::GuestPorts;
-    use crate::nat::part::Part;
+    use crate::nat::part::FramePart;
 
     const END: GuestPort = (
         Guest(1),
@@ -117,7 +117,7 @@ mod tests {
         let (socket, vectors) = sockets.of(flow).unwrap();
         let scratch = Scratch::new(2);
         let way = socket.to.as_ref().map(Name::way);
-        let part = Part { pieces: &[scratch.bytes()], skip: 0, len: 2 };
+        let part = FramePart { pieces: &[scratch.bytes()], skip: 0, len: 2 };
         vectors.send_datagrams(socket.as_fd(), part, None, way).unwrap();
     }
 

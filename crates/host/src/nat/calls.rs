@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::nat::part::Part;
+use crate::nat::part::FramePart;
 use crate::nat::socket_name::{NAME_LEN, address};
 use crate::os::system_calls::count_system_call;
 use crate::tap::ioctl::vector;
@@ -110,7 +110,7 @@ impl Vectors {
     }
 
     /// Adds a part of a frame, as far as it goes; says how many bytes.
-    pub(crate) fn add(&mut self, part: Part<'_>) -> usize {
+    pub(crate) fn add(&mut self, part: FramePart<'_>) -> usize {
         let mut added = 0;
         for taken in part.slices().take(VECTORS_MAX.saturating_sub(self.pieces.len())) {
             self.pieces.push(vector(taken.as_ptr(), taken.len()));
@@ -195,9 +195,9 @@ impl Vectors {
 
     /// Puts together the message that was received last: that part of the frame, and what did not
     /// fit, of which the part's length tells too.
-    pub(crate) fn gather(&mut self, part: Part<'_>) {
+    pub(crate) fn gather(&mut self, part: FramePart<'_>) {
         self.gathered.clear();
-        Part { len: part.len - self.overflow_len, ..part }.copy_to(&mut self.gathered);
+        FramePart { len: part.len - self.overflow_len, ..part }.copy_to(&mut self.gathered);
         self.gathered.extend(&self.overflow[..self.overflow_len]);
     }
 

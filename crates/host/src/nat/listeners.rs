@@ -35,7 +35,7 @@ pub struct Listener {
 
 /// A connection: its socket, from where it comes, and what it is for.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct NewConnection {
     pub fd: OwnedFd,
     pub from: SocketAddr,
     pub forward: Forward,
@@ -182,7 +182,7 @@ impl Listeners {
         &mut self,
         number: usize,
         poller: &Poller,
-        taken: &mut Vec<Taken>,
+        taken: &mut Vec<NewConnection>,
     ) -> bool {
         let Some(listener) = self.list.get(number) else { return false };
         for _ in 0..ACCEPTS_MAX {
@@ -197,7 +197,7 @@ impl Listeners {
                         }
                     };
                     let Some(from) = from else { continue };
-                    taken.push(Taken { fd, from, forward: listener.forward.clone() });
+                    taken.push(NewConnection { fd, from, forward: listener.forward.clone() });
                 }
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     self.watch(false, poller);

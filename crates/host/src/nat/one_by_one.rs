@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::nat::calls::{Vectors, Way};
 use crate::nat::opening::errno;
-use crate::nat::part::Part;
+use crate::nat::part::FramePart;
 
 /// Datagrams of one packet that go alone: a guest must not make a system call of each byte.
 const SEGMENTS_MAX: usize = 128;
@@ -23,7 +23,7 @@ impl Vectors {
     pub(crate) fn send_datagrams(
         &mut self,
         fd: BorrowedFd<'_>,
-        part: Part<'_>,
+        part: FramePart<'_>,
         segment_len: Option<u16>,
         way: Option<Way<'_>>,
     ) -> io::Result<usize> {
@@ -44,16 +44,16 @@ impl Vectors {
     fn send_each(
         &mut self,
         fd: BorrowedFd<'_>,
-        part: Part<'_>,
+        part: FramePart<'_>,
         each: u16,
         way: Option<Way<'_>>,
     ) -> io::Result<usize> {
-        let (Part { pieces, skip, len }, each) = (part, usize::from(each).max(1));
+        let (FramePart { pieces, skip, len }, each) = (part, usize::from(each).max(1));
         if len.div_ceil(each) > SEGMENTS_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         for at in (0..len).step_by(each) {
-            self.begin().add(Part { pieces, skip: skip + at, len: each.min(len - at) });
+            self.begin().add(FramePart { pieces, skip: skip + at, len: each.min(len - at) });
             self.send_behind_reports(fd, None, way)?;
         }
         Ok(len)
@@ -98,7 +98,7 @@ mod tests {
         let (front, back) = scratch.bytes().split_at(50);
         let pieces = [front, back];
         let mut vectors = Vectors::new(Skipped::new(true));
-        let part = |len| Part { pieces: &pieces, skip: 10, len };
+        let part = |len| FramePart { pieces: &pieces, skip: 10, len };
         let mut send =
             |len, each| vectors.send_datagrams(near.as_fd(), part(len), Some(each), None);
         let mut got = [0; 99];
@@ -117,7 +117,7 @@ mod tests {
         near.connect(near.local_addr().unwrap()).unwrap();
         let scratch = Scratch::new(65_530);
         let mut vectors = Vectors::new(Skipped::new(true));
-        let all = Part { pieces: &[scratch.bytes()], skip: 0, len: 65_530 };
+        let all = FramePart { pieces: &[scratch.bytes()], skip: 0, len: 65_530 };
         let sent = vectors.send_datagrams(near.as_fd(), all, Some(65_529), None);
         assert_eq!(errno(&sent.unwrap_err()), Errno::MSGSIZE);
     }

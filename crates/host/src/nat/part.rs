@@ -4,13 +4,13 @@ use ringway_virtq::SharedSlice;
 
 /// `len` bytes behind the first `skip` bytes of some pieces, as far as these go.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct FramePart<'a> {
     pub pieces: &'a [SharedSlice],
     pub skip: usize,
     pub len: usize,
 }
 
-impl<'a> Part<'a> {
+impl<'a> FramePart<'a> {
     /// The memory that it lies in.
     pub(crate) fn slices(self) -> impl Iterator<Item = SharedSlice> + use<'a> {
         let Self { pieces, mut skip, len: mut left } = self;

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::memory::scratch::Scratch;
     use crate::nat::calls::{SKIPPED_LEN_MAX, Skipped, Vectors};
-    use crate::nat::part::Part;
+    use crate::nat::part::FramePart;
     use crate::nat::socket::Socket;
 
     /// A socket of a router that peeks in that way, and its other end.
@@ -90,7 +90,7 @@ mod tests {
 
     fn read((socket, vectors): (&mut Socket, &mut Vectors), at: u32, into: &[SharedSlice]) -> Read {
         let read = |socket: &mut Socket, vectors: &mut Vectors| {
-            socket.peek(vectors, at, Part { pieces: into, skip: 0, len: 5 }).expect("open")
+            socket.peek(vectors, at, FramePart { pieces: into, skip: 0, len: 5 }).expect("open")
         };
         // The kernel may need a moment.
         for _ in 0..1000 {
@@ -128,7 +128,7 @@ mod tests {
             for _ in ["before it is taken off", "and behind"] {
                 assert_eq!(read((&mut socket, &mut vectors), 5, &into), Read::Bytes(1));
                 let now = socket
-                    .peek(&mut vectors, 6, Part { pieces: &into, skip: 0, len: 5 })
+                    .peek(&mut vectors, 6, FramePart { pieces: &into, skip: 0, len: 5 })
                     .expect("open");
                 assert_eq!(now, Read::Empty, "nothing more yet");
                 socket.take_off();
@@ -175,7 +175,7 @@ mod tests {
         for _ in 0..1000 {
             let at = u32::try_from(all.len() - taken).expect("short");
             match socket
-                .peek(vectors, at, Part { pieces: &[scratch.bytes()], skip: 0, len: 5 })
+                .peek(vectors, at, FramePart { pieces: &[scratch.bytes()], skip: 0, len: 5 })
                 .expect("open")
             {
                 Read::Bytes(len) => {
@@ -256,7 +256,7 @@ mod tests {
         socket.acknowledge(6);
         assert_eq!(read((&mut socket, &mut vectors), 0, &into), Read::Bytes(5));
         assert_eq!(
-            socket.peek(&mut vectors, 5, Part { pieces: &into, skip: 0, len: 5 }),
+            socket.peek(&mut vectors, 5, FramePart { pieces: &into, skip: 0, len: 5 }),
             Ok(Read::Empty)
         );
         far.shutdown(Shutdown::Write).expect("it is open");

@@ -4,7 +4,7 @@
 use ringway_nat::{Failure, FlowId, Guest, Problem, Protocol};
 use ringway_net::Nanos;
 
-use crate::nat::part::Part;
+use crate::nat::part::FramePart;
 use crate::nat::socket::Socket;
 use crate::nat::sockets::Sockets;
 
@@ -48,7 +48,7 @@ impl Sockets {
     }
 
     /// A guest's question is remembered until it is answered.
-    pub(crate) fn note_question(&mut self, flow: FlowId, part: Part<'_>, now: Nanos) {
+    pub(crate) fn note_question(&mut self, flow: FlowId, part: FramePart<'_>, now: Nanos) {
         let Some((socket, _)) = self.of(flow) else { return };
         if let Some(question) = &mut socket.question {
             let mut message = Vec::with_capacity(part.len);
@@ -155,7 +155,7 @@ mod tests {
         assert!(sockets.news.is_empty());
         let scratch = Scratch::new(12);
         scratch.bytes().write(0, &[7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-        let message = Part { pieces: &[scratch.bytes()], skip: 0, len: 12 };
+        let message = FramePart { pieces: &[scratch.bytes()], skip: 0, len: 12 };
         sockets.note_question(FLOW, message, Nanos(0));
         sockets
     }

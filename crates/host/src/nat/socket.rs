@@ -21,7 +21,7 @@ use crate::nat::calls::{is_writable, option, queued, read_over, refuse_fds};
 use crate::nat::clients::{Name, WayBack};
 use crate::nat::listeners::Listener;
 use crate::nat::opening::{errno, failure, open, prepare_datagrams, unconnected};
-use crate::nat::part::Part;
+use crate::nat::part::FramePart;
 use crate::nat::peek::{Ahead, PEEK_OFF, discard_all};
 use crate::nat::queue_len::set_queue_len;
 use crate::nat::resolvers::Question;
@@ -262,7 +262,7 @@ impl Socket {
         vectors: &mut Vectors,
     ) -> Result<Read, Failure> {
         let Some(source) = emit.source else { return Ok(Read::Bytes(0)) };
-        let part = Part { pieces, skip: emit.head().len(), len: source.len_max as usize };
+        let part = FramePart { pieces, skip: emit.head().len(), len: source.len_max as usize };
         if let Some(at) = source.peek_at {
             return self.peek(vectors, at, part);
         }
@@ -276,7 +276,7 @@ impl Socket {
                 if received <= room && is_plain {
                     return Ok(Read::Bytes(read));
                 }
-                vectors.gather(Part { len: received, ..part });
+                vectors.gather(FramePart { len: received, ..part });
                 Ok(Read::TooLong)
             }
             Err(why) if is_later(&why) => Ok(Read::Empty),
@@ -292,7 +292,7 @@ impl Socket {
         &mut self,
         vectors: &mut Vectors,
         at: u32,
-        part: Part<'_>,
+        part: FramePart<'_>,
     ) -> Result<Read, Failure> {
         let at = at.saturating_add(self.acknowledged);
         self.peek_from(at)?;

@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use crate::nat::calls::{Skipped, Vectors};
 use crate::nat::clients::{Name, WayBack};
 use crate::nat::guest_ports::GuestPorts;
-use crate::nat::listeners::{Listener, Listeners, Taken};
+use crate::nat::listeners::{Listener, Listeners, NewConnection};
 use crate::nat::opening::errno;
 use crate::nat::own_addresses::OwnAddresses;
-use crate::nat::part::Part;
+use crate::nat::part::FramePart;
 use crate::nat::resolvers::Resolvers;
 use crate::nat::socket::Socket;
 use crate::os::poller::{Events, PollEvent, Poller};
@@ -107,7 +107,7 @@ impl Sockets {
     }
 
     /// Takes connections of the listener with that number; `true`: see [`Listeners::accept`].
-    pub(crate) fn accept(&mut self, number: usize, taken: &mut Vec<Taken>) -> bool {
+    pub(crate) fn accept(&mut self, number: usize, taken: &mut Vec<NewConnection>) -> bool {
         self.listeners.accept(number, &self.poller, taken)
     }
 
@@ -204,7 +204,7 @@ impl Sockets {
             Action::Send { flow, skip, len } => {
                 let Some((socket, vectors)) = self.of(flow) else { return };
                 let pieces = packet.map_or(&[][..], |packet| packet.payload);
-                vectors.begin().add(Part { pieces, skip: skip as usize, len: len as usize });
+                vectors.begin().add(FramePart { pieces, skip: skip as usize, len: len as usize });
                 let event = match socket.send(vectors, len) {
                     Ok(taken) => Event::Sent(taken),
                     Err(why) => Event::Failed(why),
@@ -303,7 +303,7 @@ impl Sockets {
             self.note(flow, Event::Report { from: None, problem });
             return self.note(flow, Event::Failed(Failure::Unreachable(problem)));
         }
-        let all = Part { pieces: packet.payload, skip: skip as usize, len: len as usize };
+        let all = FramePart { pieces: packet.payload, skip: skip as usize, len: len as usize };
         self.note_question(flow, all, now);
         let Some((socket, vectors)) = self.of(flow) else { return };
         socket.set_way(hops, is_whole_only);

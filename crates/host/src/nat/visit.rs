@@ -12,7 +12,7 @@ use crate::forward::{Fabric, VisitEnd};
 use crate::nat::NatPort;
 use crate::nat::fill::{FRAME_LEN_MAX, Filled, accepts, fill, read, write};
 use crate::nat::guest_ports::GuestPorts;
-use crate::nat::listeners::{Listeners, Taken};
+use crate::nat::listeners::{Listeners, NewConnection};
 use crate::nat::socket::Socket;
 use crate::pace::Flush;
 use crate::port::pair_map::PairOwner;
@@ -126,8 +126,8 @@ impl NatPort {
 
     /// A connection from outside: one that no guest can have is reset, also where its port has no
     /// guest that runs.
-    fn take_in(&mut self, taken: Taken, fabric: &mut Fabric<'_>) {
-        let Taken { fd, from, forward } = taken;
+    fn take_in(&mut self, taken: NewConnection, fabric: &mut Fabric<'_>) {
+        let NewConnection { fd, from, forward } = taken;
         let Ok(mut socket) = Socket::accepted(fd, forward.at.is_local()) else { return };
         let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
         let guest = self.guests.iter().find(is_it).copied();

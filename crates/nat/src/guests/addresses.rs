@@ -44,7 +44,7 @@ impl Guests {
     pub fn used_by_others(&self, guest: Guest, held_ns: u64, now: Nanos) -> Vec<Ipv4Addr> {
         let others = self.numbered().filter(|(number, _)| *number != guest);
         let used = others.flat_map(|(_, other)| {
-            let held = other.seen().iter().filter(|it| now.since(it.used) < held_ns);
+            let held = other.seen.iter().filter(|it| now.since(it.used) < held_ns);
             held.filter_map(|it| match it.address {
                 IpAddr::V4(address) => Some(address),
                 IpAddr::V6(_) => None,
@@ -60,7 +60,7 @@ impl Guests {
     pub fn ask_for_offered(&mut self, guest: Guest, question: Vec<u8>, now: Nanos) {
         let Some(own) = self.one_mut(guest) else { return };
         own.asks_by_dhcp = true;
-        if own.may_ask(now)
+        if own.questions.take(now)
             && let Some(other) = self.all.iter_mut().flatten().find(|it| !it.asks_by_dhcp)
         {
             other.reply_up_to(REPLIES_MAX, question);

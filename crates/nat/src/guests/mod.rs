@@ -102,8 +102,11 @@ impl Guests {
 
     /// An error or a reset for a guest, if it has not had too many.
     pub fn refuse(&mut self, guest: Guest, now: Nanos, frame: impl FnOnce() -> Option<Vec<u8>>) {
-        if let Some(guest) = self.one_mut(guest) {
-            guest.refuse(now, frame);
+        if let Some(guest) = self.one_mut(guest)
+            && guest.errors.take(now)
+            && let Some(frame) = frame()
+        {
+            guest.reply_up_to(REPLIES_MAX, frame);
         }
     }
 

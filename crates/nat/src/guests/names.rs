@@ -20,7 +20,7 @@ impl Known<'_> {
     fn addresses_of(&self, guest: &GuestState) -> impl Iterator<Item = IpAddr> {
         let leases = self.leases.behind(&guest.name, self.now);
         let leased = leases.map(|lease| IpAddr::V4(lease.address));
-        let seen = guest.seen().iter().map(|seen| seen.address);
+        let seen = guest.seen.iter().map(|seen| seen.address);
         leased.chain(seen.filter(IpAddr::is_ipv6))
     }
 

@@ -24,13 +24,14 @@ pub(super) struct GuestState {
     pub name: String,
     pub assembler: Assembler,
     pub replies: VecDeque<Vec<u8>>,
-    errors: Rate,
+    /// Errors and resets.
+    pub errors: Rate,
     /// Questions for addresses that it is offered.
-    questions: Rate,
+    pub questions: Rate,
     /// It was offered an address itself.
     pub asks_by_dhcp: bool,
     /// Addresses that it has used, the last one first.
-    seen: Vec<Seen>,
+    pub seen: Vec<Seen>,
 }
 
 /// An address of a guest, with the station that has used it last, and when.
@@ -95,24 +96,5 @@ impl GuestState {
     pub fn used(&self, address: IpAddr) -> Option<Nanos> {
         let known = self.seen.iter().find(|known| known.address == address);
         known.map(|known| known.used)
-    }
-
-    /// The addresses that it has used, with the station that has used each last.
-    pub fn seen(&self) -> &[Seen] {
-        &self.seen
-    }
-
-    /// Whether all stations are asked for an address that it is offered.
-    pub fn may_ask(&mut self, now: Nanos) -> bool {
-        self.questions.take(now)
-    }
-
-    /// An error or a reset, if it has not had too many.
-    pub fn refuse(&mut self, now: Nanos, frame: impl FnOnce() -> Option<Vec<u8>>) {
-        if self.errors.take(now)
-            && let Some(frame) = frame()
-        {
-            self.reply_up_to(REPLIES_MAX, frame);
-        }
     }
 }

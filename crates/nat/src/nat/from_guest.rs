@@ -14,7 +14,7 @@ use crate::guests::{Known, REPLIES_MAX};
 use crate::names;
 use crate::neighbours;
 use crate::packet::{Carried, Frame, Incoming, Ip, Part, array, word};
-use crate::refusal::{Answer, Refusal, Refused};
+use crate::refusal::{Notice, Refusal, Refused};
 use crate::socket::Problem;
 use crate::table::Guest;
 use crate::tcp::{ACK, Head, RST, SYN, Segment, Seq};
@@ -79,7 +79,7 @@ impl Nat {
             None => self.incoming(&incoming, frame.destination, actions),
         };
         verdict.unwrap_or_else(|refused| {
-            self.tell(&incoming, refused.answer);
+            self.tell(&incoming, refused.notice);
             Verdict::Refused(refused.why)
         })
     }
@@ -235,19 +235,19 @@ impl Nat {
     }
 
     /// Tells the guest what its packet met.
-    fn tell(&mut self, incoming: &Incoming<'_>, answer: Answer) {
+    fn tell(&mut self, incoming: &Incoming<'_>, notice: Notice) {
         let &Incoming { guest, mac, ip, now } = incoming;
         let plan = self.services.plan();
         let stations = Stations { from: plan.mac(), to: mac };
-        match answer {
-            Answer::Nothing => {}
-            Answer::Problem(problem) => {
+        match notice {
+            Notice::Nothing => {}
+            Notice::Problem(problem) => {
                 if let Some(gateway) = plan.gateway(ip.from.is_ipv4()) {
                     let frame = || error(stations, gateway, ip.from, problem, ip.bytes);
                     self.guests.refuse(guest, now, frame);
                 }
             }
-            Answer::Reset => {
+            Notice::Reset => {
                 let Some(segment) = Segment::parse(ip.payload, ip.payload_len) else { return };
                 let is_free = !segment.has(SYN) && now < self.reset_freely_until;
                 let reset = || reset(stations, &ip, &segment);
