@@ -67,7 +67,7 @@ pub(crate) struct Refused {
     pub notice: Notice,
 }
 
-/// What a guest is told of a packet that is dropped, unless its guest has had too many.
+/// The news for a guest of its packet that is dropped, unless it has had too many.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Notice {
     Nothing,

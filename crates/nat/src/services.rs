@@ -87,7 +87,8 @@ impl Services {
         self.leases.end(port);
     }
 
-    /// Whose lease an address is, or that which comes with it, as seen from that port.
+    /// The holder of an address by a lease, as seen from that port: of its own, or of the IPv4
+    /// address with which it comes.
     pub(crate) fn holder(&self, port: &str, address: IpAddr) -> Holder<'_> {
         let leased = match address {
             IpAddr::V4(address) => Some(address),

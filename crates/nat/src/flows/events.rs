@@ -99,7 +99,7 @@ impl Flows {
         News { lost, refusal: has_no_port.then_some(Refusal::NoPort) }
     }
 
-    /// What the event says of something that the guest sent.
+    /// Something that the guest sent and that did not arrive, as the event says.
     fn lost(&self, flow: FlowId, event: Event) -> Option<Lost> {
         let entry = self.table.entry(flow)?;
         let (from, problem) = match (event, entry.state.phase()) {

@@ -1,4 +1,4 @@
-//! What a guest's packet does in its flow.
+//! The effect of a guest's packet on its flow.
 
 use super::errors::GuestError;
 use super::{Flows, State};

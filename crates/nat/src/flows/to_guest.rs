@@ -79,9 +79,7 @@ impl Flows {
         }
     }
 
-    /// Whose datagram it is that was read for that flow and came from there: another flow may have
-    /// the same port of the host. From an address that the guest has sent to all ports are heard
-    /// (RFC 4787 §5, address-dependent filtering). `None`: no flow's.
+    /// See [`Nat::came_from`](crate::Nat::came_from).
     pub fn came_from(&self, flow: FlowId, from: SocketAddr) -> Option<FlowId> {
         let key = self.table.entry(flow)?.key;
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
