@@ -12,7 +12,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::attach_host::AttachHostCommand;
 use crate::config::{LowConfig, LowOption, RunConfig, SpecError, flags, settings};
-use crate::data_plane::attempt::Attempt;
+use crate::data_plane::sandbox::attempt::Attempt;
 use crate::outcome::EXIT_HELP;
 use crate::places;
 use crate::run_help::{WIDTH, run_help};

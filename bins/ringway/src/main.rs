@@ -134,7 +134,7 @@ fn main() -> ExitCode {
             };
         }
         Command::DataPlane(DataPlaneArgs { attempt: Some(what), unfiltered }) => {
-            Ok(data_plane::attempt::attempt(what, !unfiltered))
+            Ok(data_plane::sandbox::attempt::attempt(what, !unfiltered))
         }
         Command::DataPlane(_) => {
             return match Logging::from_environment() {

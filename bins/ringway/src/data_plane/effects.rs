@@ -16,7 +16,7 @@ use tracing::debug;
 use super::DataPlane;
 use super::link::{Link, Running};
 use super::replay::{Discard, Start};
-use super::worker_client::NO_ANSWER;
+use super::workers::NO_ANSWER;
 
 impl DataPlane {
     /// Carries out the effects in order. After one fails, only effects that stop or release

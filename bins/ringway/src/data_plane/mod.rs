@@ -7,18 +7,15 @@
 //! supervisor, through the socket that is this process's standard input.
 
 mod announcement;
-pub mod attempt;
 mod captures;
 mod closing;
 mod departed;
 mod effects;
-pub mod filter;
 mod given;
 mod kicks;
 mod learned;
 mod link;
 mod mirrors;
-mod namespaces;
 mod nat_port;
 mod orders;
 mod ports;
@@ -29,15 +26,13 @@ pub mod sandbox;
 mod seen_ips;
 mod stations;
 mod stats;
-pub mod threads;
 mod timers;
 mod trace;
 mod trace_reasons;
 mod uplinks;
 mod vm_port;
 mod wake;
-mod worker_client;
-mod worker_handle;
+pub mod workers;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -62,9 +57,9 @@ use given::StartFds;
 use learned::Notes;
 use ports::Port;
 use replay::Replay;
-use sandbox::Sandbox;
+use sandbox::{Sandbox, attempt, filter};
 use wake::Wake;
-use worker_client::WorkerClient;
+use workers::WorkerClient;
 
 /// Events handled per turn of the loop.
 const EVENTS_MAX: usize = 64;

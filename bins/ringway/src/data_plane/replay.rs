@@ -21,8 +21,8 @@ use ringway_virtq::{Broken, Format, Position, QueueSetup};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
-use super::worker_client::NO_ANSWER;
-use super::worker_handle::Promise;
+use super::workers::NO_ANSWER;
+use super::workers::handle::Promise;
 use super::{DataPlane, Port};
 
 /// Noted until `Go`.

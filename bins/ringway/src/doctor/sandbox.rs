@@ -3,7 +3,7 @@
 use rustix::process::geteuid;
 
 use super::finding::Finding;
-use crate::data_plane::filter::calls_allowed;
+use crate::data_plane::sandbox::filter::calls_allowed;
 use crate::data_plane::sandbox::{USER, own_user};
 
 pub fn findings() -> [Finding; 2] {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::finding::Finding;
 use super::machine::SERVICE_OF_PACKAGE;
-use crate::data_plane::threads::refused_pin;
+use crate::data_plane::workers::threads::refused_pin;
 use crate::places::WIDE_SERVICE;
 
 /// The configuration file that the service reads.

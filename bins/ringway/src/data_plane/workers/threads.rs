@@ -10,7 +10,7 @@ use tracing::error;
 use crate::places::WIDE_SERVICE;
 
 /// A processor that was asked for and cannot be had is an error, and not a surprise.
-pub(super) fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
+pub fn check_pins(pins: &[u16]) -> anyhow::Result<()> {
     refused_pin(pins).map_or(Ok(()), |(found, mend)| Err(anyhow!("pin: {found}: {mend}")))
 }
 
@@ -32,7 +32,7 @@ pub fn refused_pin(pins: &[u16]) -> Option<(String, String)> {
 }
 
 /// Starts one worker, on that processor if one is given.
-pub(super) fn spawn(channels: WorkerChannels, pin: Option<u16>) -> anyhow::Result<JoinHandle<()>> {
+pub fn spawn(channels: WorkerChannels, pin: Option<u16>) -> anyhow::Result<JoinHandle<()>> {
     let name = format!("ringway-worker{}", channels.peers.index());
     let ended = channels.event_bell.clone();
     let worker = Worker::new(channels)?;
@@ -51,7 +51,7 @@ pub(super) fn spawn(channels: WorkerChannels, pin: Option<u16>) -> anyhow::Resul
 }
 
 /// For the hashes of tables that peers fill.
-pub(super) fn random_seed() -> anyhow::Result<u64> {
+pub fn random_seed() -> anyhow::Result<u64> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .context("getrandom")?;

@@ -7,6 +7,10 @@
 //!
 //! Limits: a kernel without Landlock, or with an old one, gives less of it, which statistics say.
 
+pub mod attempt;
+pub mod filter;
+mod namespaces;
+
 use anyhow::Context;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus,
@@ -20,8 +24,6 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
     set_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
 };
-
-use super::namespaces;
 
 /// The user that a data plane is that root started, if there is one of that name; otherwise the one
 /// that owns nothing by custom.

@@ -14,10 +14,10 @@ use tracing::debug;
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// A worker, as the control thread has it.
-pub(super) struct Handle {
+pub struct Handle {
     jobs: Sender<Job>,
     bell: Rc<Bell>,
-    pub(super) thread: Option<JoinHandle<()>>,
+    pub thread: Option<JoinHandle<()>>,
 }
 
 /// A worker is woken once for many jobs: when an answer is waited for, or the control thread
@@ -28,18 +28,18 @@ struct Bell {
 }
 
 impl Handle {
-    pub(super) fn new(jobs: Sender<Job>, bell: Arc<EventFd>, thread: JoinHandle<()>) -> Self {
+    pub fn new(jobs: Sender<Job>, bell: Arc<EventFd>, thread: JoinHandle<()>) -> Self {
         let bell = Rc::new(Bell { fd: bell, is_owed: Cell::new(false) });
         Self { jobs, bell, thread: Some(thread) }
     }
 
     /// It is done when the worker is rung for.
-    pub(super) fn send(&self, work: impl FnOnce(&mut Worker) + Send + 'static) {
+    pub fn send(&self, work: impl FnOnce(&mut Worker) + Send + 'static) {
         self.give(Job::new(work));
     }
 
     /// The result of the job; `None`: the worker has ended.
-    pub(super) fn ask<T: Send + 'static>(
+    pub fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Worker) -> T + Send + 'static,
     ) -> Option<T> {
@@ -47,7 +47,7 @@ impl Handle {
     }
 
     /// The same, with an answer that can be waited for later, or not at all.
-    pub(super) fn begin<T: Send + 'static>(
+    pub fn begin<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Worker) -> T + Send + 'static,
     ) -> Promise<T> {
@@ -57,7 +57,7 @@ impl Handle {
     }
 
     /// The worker ends when it has done all jobs before.
-    pub(super) fn stop(&self) {
+    pub fn stop(&self) {
         self.give(Job::Stop);
     }
 
@@ -68,7 +68,7 @@ impl Handle {
         }
     }
 
-    pub(super) fn ring(&self) {
+    pub fn ring(&self) {
         self.bell.ring();
     }
 }
@@ -83,21 +83,21 @@ impl Bell {
 
 /// An answer that a worker owes.
 #[must_use]
-pub(super) struct Promise<T> {
+pub struct Promise<T> {
     answer: Receiver<T>,
     bell: Rc<Bell>,
 }
 
 impl<T> Promise<T> {
     /// `None`: the worker has ended.
-    pub(super) fn wait(self) -> Option<T> {
+    pub fn wait(self) -> Option<T> {
         self.bell.ring();
         self.answer.recv_timeout(ANSWER_MAX).ok()
     }
 }
 
 /// Packets of this tap are `carried` so.
-pub(super) fn log_calls(tap: &Tap, carried: &str, from: Option<usize>) {
+pub fn log_calls(tap: &Tap, carried: &str, from: Option<usize>) {
     match from {
         Some(from) => debug!(tap = tap.name(), "{carried} with io_uring from {from} packets on"),
         None => debug!(tap = tap.name(), "{carried} with one system call for each packet"),

@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, CWD, MemfdFlags, OFlags, StatxFlags, statat, statx};
 use rustix::net::{AddressFamily, SocketType, ipproto};
 use rustix::process::Signal;
 
+use super::Sandbox;
 use super::filter::filter_calls;
-use super::sandbox::Sandbox;
 
 /// Names what a data plane is to try when it has served for [`LATER`].
 const TRIES: &str = "RINGWAY_DATA_PLANE_TRIES";
@@ -89,7 +89,7 @@ pub fn attempt(what: Attempt, is_filtered: bool) -> anyhow::Result<()> {
 }
 
 /// The same in a data plane that serves.
-pub(super) fn attempt_later() {
+pub fn attempt_later() {
     let named = std::env::var(TRIES).ok();
     if let Some(what) = named.and_then(|name| Attempt::from_str(&name, false).ok()) {
         std::thread::spawn(move || {

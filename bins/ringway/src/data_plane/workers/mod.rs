@@ -1,5 +1,8 @@
 //! The control thread's end of the channels to the workers.
 
+pub mod handle;
+pub mod threads;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,19 +20,19 @@ use ringway_net::{ControlState, FromPair, TapCalls};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Why};
 
-use super::threads::{check_pins, random_seed, spawn};
-use super::worker_handle::{Handle, Promise, log_calls};
 use crate::spec_text::PlaneSettings;
+use handle::{Handle, Promise, log_calls};
+use threads::{check_pins, random_seed, spawn};
 
 /// How long packets that were read from taps may wait for room when the workers are to stop.
 const DELIVERED_WITHIN: Duration = Duration::from_millis(5);
 const DELIVERED_PAUSE: Duration = Duration::from_micros(100);
 
 /// Why something failed that a worker was asked for.
-pub(super) const NO_ANSWER: &str = "a data path thread does not answer";
+pub const NO_ANSWER: &str = "a data path thread does not answer";
 
 /// The running workers. Queue pair `i` of every port belongs to worker `i`, counted round.
-pub(super) struct WorkerClient {
+pub struct WorkerClient {
     workers: Vec<Handle>,
     events: Receiver<WorkerEvent>,
     event_bell: Arc<EventFd>,
@@ -45,7 +48,7 @@ impl WorkerClient {
     ///
     /// # Errors
     /// A processor that they name is not there, or the operating system refuses something.
-    pub(super) fn start(settings: &PlaneSettings) -> anyhow::Result<Self> {
+    pub fn start(settings: &PlaneSettings) -> anyhow::Result<Self> {
         let count = settings.workers;
         check_pins(&settings.pins)?;
         let event_bell = Arc::new(EventFd::new()?);
@@ -73,57 +76,57 @@ impl WorkerClient {
     }
 
     /// The state that the switches of all workers have in common.
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    pub(super) fn event_bell(&self) -> BorrowedFd<'_> {
+    pub fn event_bell(&self) -> BorrowedFd<'_> {
         self.event_bell.as_fd()
     }
 
     /// The same, for others to ring.
-    pub(super) fn shared_bell(&self) -> Arc<EventFd> {
+    pub fn shared_bell(&self) -> Arc<EventFd> {
         self.event_bell.clone()
     }
 
-    pub(super) fn take_events(&self) -> Vec<WorkerEvent> {
+    pub fn take_events(&self) -> Vec<WorkerEvent> {
         self.event_bell.drain();
         self.events.try_iter().collect()
     }
 
     /// A front-end to be called; the bell of events says also that one has blocked a call.
-    pub(super) fn new_callee(&self) -> Callee {
+    pub fn new_callee(&self) -> Callee {
         Callee::new(self.event_bell.clone())
     }
 
     /// Whether one of them has ended.
-    pub(super) fn is_finished(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         let mut threads = self.workers.iter().map(|worker| worker.thread.as_ref());
         threads.any(|thread| thread.is_none_or(JoinHandle::is_finished))
     }
 
     /// The worker that owns a pair.
-    pub(super) fn owner(&self, pair: u16) -> &Handle {
+    pub fn owner(&self, pair: u16) -> &Handle {
         &self.workers[usize::from(pair) % self.workers.len()]
     }
 
     /// The worker that has the routers, and announces guests.
-    pub(super) fn first(&self) -> &Handle {
+    pub fn first(&self) -> &Handle {
         self.owner(0)
     }
 
     /// The workers see what they were told. Called before the control thread sleeps.
-    pub(super) fn ring(&self) {
+    pub fn ring(&self) {
         self.workers.iter().for_each(|worker| worker.ring());
     }
 
     /// Has every worker do the same.
-    pub(super) fn send_all(&self, work: impl FnOnce(&mut Worker) + Clone + Send + 'static) {
+    pub fn send_all(&self, work: impl FnOnce(&mut Worker) + Clone + Send + 'static) {
         self.workers.iter().for_each(|worker| worker.send(work.clone()));
     }
 
     /// The same; the answers of those that have not ended.
-    pub(super) fn ask_all<T: Send + 'static>(
+    pub fn ask_all<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Worker) -> T + Clone + Send + 'static,
     ) -> Vec<T> {
@@ -137,7 +140,7 @@ impl WorkerClient {
     ///
     /// # Errors
     /// The operating system refuses something; no worker has the port then.
-    pub(super) fn attach_tap(&self, port: PortId, queues: Vec<Tap>) -> anyhow::Result<()> {
+    pub fn attach_tap(&self, port: PortId, queues: Vec<Tap>) -> anyhow::Result<()> {
         let attached = self.attach_queues(port, queues);
         if attached.is_err() {
             self.ask_all(move |worker| worker.remove_port(port));
@@ -171,7 +174,7 @@ impl WorkerClient {
     ///
     /// # Errors
     /// It cannot be watched.
-    pub(super) fn attach_nat(&self, port: PortId, nat: Box<NatPort>) -> io::Result<()> {
+    pub fn attach_nat(&self, port: PortId, nat: Box<NatPort>) -> io::Result<()> {
         let mut nat = Some(nat);
         for worker in &self.workers {
             let nat = nat.take();
@@ -181,7 +184,7 @@ impl WorkerClient {
     }
 
     /// Other memory, in which the queues of `moved` are elsewhere.
-    pub(super) fn set_memory(
+    pub fn set_memory(
         &self,
         port: PortId,
         memory: &GuestMemory,
@@ -195,7 +198,7 @@ impl WorkerClient {
     }
 
     /// Tells the other workers what a guest has set on its first worker.
-    pub(super) fn share_control_state(&self, port: PortId) -> Option<ControlState> {
+    pub fn share_control_state(&self, port: PortId) -> Option<ControlState> {
         let (first, others) = self.workers.split_first()?;
         let state = first.ask(move |worker| worker.take_control_state(port)).flatten()?;
         for worker in others {
@@ -207,7 +210,7 @@ impl WorkerClient {
 
     /// Nothing is read from taps any more; what was read is delivered, as far as there is room for
     /// it soon.
-    pub(super) fn stop_reading_taps(&self) {
+    pub fn stop_reading_taps(&self) {
         let until = Instant::now() + DELIVERED_WITHIN;
         while self.ask_all(Worker::stop_reading).contains(&false) {
             if Instant::now() >= until {
@@ -218,18 +221,18 @@ impl WorkerClient {
     }
 
     /// Waits until the workers have done all that they were told.
-    pub(super) fn catch_up(&self) {
+    pub fn catch_up(&self) {
         self.ask_all(|_| ());
     }
 
     /// Returns when no worker carries packets as before: a client that is told that a port is gone
     /// may send at once to what was behind it.
-    pub(super) fn set_link(&self, port: PortId, carrier: Carrier) {
+    pub fn set_link(&self, port: PortId, carrier: Carrier) {
         self.ask_all(move |worker| worker.set_link(port, carrier));
     }
 
     /// Says what a port may do, also before it is attached.
-    pub(super) fn set_policy(&self, port: PortId, policy: PortPolicy) -> anyhow::Result<()> {
+    pub fn set_policy(&self, port: PortId, policy: PortPolicy) -> anyhow::Result<()> {
         let set = self.ask_all(move |worker| worker.set_policy(port, policy));
         if set.len() < self.workers.len() {
             bail!(NO_ANSWER);
@@ -239,7 +242,7 @@ impl WorkerClient {
 
     /// Whether workers poll before they sleep and snoop multicast, from now on, and how taps that
     /// are attached later are written and read.
-    pub(super) fn change(&mut self, settings: &PlaneSettings) {
+    pub fn change(&mut self, settings: &PlaneSettings) {
         let PlaneSettings { poll, snoop_multicast, .. } = *settings;
         self.send_all(move |worker| {
             worker.set_poll(poll);
@@ -249,7 +252,7 @@ impl WorkerClient {
         self.tap_reads = settings.tap_reads;
     }
 
-    pub(super) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.workers.iter().for_each(Handle::stop);
         self.ring();
         for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
