@@ -5,7 +5,7 @@
 //! the client sees it by the same.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
@@ -56,7 +56,7 @@ impl DataPlane {
         });
         self.captures.next = self.captures.next.wrapping_add(1);
         let id = self.captures.next;
-        self.poller.add(client.as_fd(), Wake::Capture(id).token())?;
+        self.wakes.watch(&client, Wake::Capture(id))?;
         self.worker.ask_all(move |worker| worker.start_capture(id, options, file));
         info!(port = self.names_of(&ports), "captured from now on");
         let first = ports.first().and_then(|port| self.ports.get(port));
@@ -69,7 +69,7 @@ impl DataPlane {
     /// The client has closed its end, or has sent what it may not.
     pub(super) fn end_capture(&mut self, id: u32) {
         let Some(capture) = self.captures.running.remove(&id) else { return };
-        let _ = self.poller.remove(capture.client.as_fd());
+        self.wakes.forget(&capture.client);
         // Packets that were under way are in the file when the client sees the end.
         self.worker.ask_all(move |worker| worker.end_capture(id));
         info!(port = self.names_of(&capture.ports), "captured no more");

@@ -4,7 +4,6 @@
 //!
 //! So what is left to that thread is bounded: what one request, or one connection, leaves behind.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -61,7 +60,7 @@ impl DataPlane {
             return false;
         }
         if let Some(watch) = vm.link.as_ref().and_then(|link| link.kicks.watch.as_ref()) {
-            let _ = self.poller.remove(watch.as_fd());
+            self.wakes.forget(watch);
         }
         true
     }
@@ -72,7 +71,7 @@ impl DataPlane {
             let vm = self.ports.get_mut(&id).and_then(|port| port.vm.as_mut());
             if vm.is_some_and(|vm| vm.closing.ends(self.worker.shared_bell())) {
                 self.watch_kicks_again(id);
-                self.tell(&ToSupervisor::Closed { port: id.0 });
+                self.supervisor.tell(&ToSupervisor::Closed { port: id.0 });
             }
         }
     }

@@ -31,7 +31,7 @@ impl DataPlane {
     pub(super) fn have_left(&mut self, Leaving(stations): Leaving) {
         self.told_ips.is_changed();
         if !stations.as_slice().is_empty() {
-            self.tell(&ToSupervisor::Departed { stations });
+            self.supervisor.tell(&ToSupervisor::Departed { stations });
         }
     }
 }

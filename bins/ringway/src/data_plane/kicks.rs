@@ -112,13 +112,13 @@ impl DataPlane {
         let old = link.kicks.watch.take();
         link.kicks.early.clear();
         if let Some(old) = old {
-            let _ = self.poller.remove(old.as_fd());
+            self.wakes.forget(&old);
         }
         if fds.is_empty() {
             return;
         }
         let watched = KickWatch::new(fds).and_then(|watch| {
-            self.poller.add(watch.as_fd(), Wake::Kicks(id).token())?;
+            self.wakes.watch(&watch, Wake::Kicks(id))?;
             Ok(watch)
         });
         match watched {
@@ -192,7 +192,7 @@ impl DataPlane {
         let (link, drops) = (link.number, link.keeper.went_on(&link.session));
         if !drops.is_empty() {
             let drops = List::new(drops).unwrap_or_default();
-            self.tell(&ToSupervisor::Forget { link, drops });
+            self.supervisor.tell(&ToSupervisor::Forget { link, drops });
         }
         let why = match kicked {
             [] => "the front-end has only asked where they stand",

@@ -158,7 +158,7 @@ impl DataPlane {
             keep,
             drops: List::new(drops).unwrap_or_default(),
         };
-        self.tell(&done);
+        self.supervisor.tell(&done);
     }
 
     /// A request that was kept, as the predecessor of this process had carried it out.

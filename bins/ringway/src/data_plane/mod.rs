@@ -26,6 +26,7 @@ pub mod sandbox;
 mod seen_ips;
 mod stations;
 mod stats;
+mod supervisor;
 mod timers;
 mod trace;
 mod trace_reasons;
@@ -41,24 +42,22 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ringway_host::{EventFd, Events, JOURNAL_LAYOUT, Poller, WorkerEvent};
+use ringway_host::{Events, WorkerEvent};
 use ringway_net::TapCalls;
-use ringway_supervisor::wire::{
-    Text, ToData, ToSupervisor, Versions, WIRE_VERSION, WIRE_VERSION_MIN,
-};
+use ringway_supervisor::wire::ToSupervisor;
 use ringway_switch::{AddressNews, PortId};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
-use crate::channel::{Channel, MEASURED};
-use crate::spec_text::{self, PlaneSettings};
+use crate::channel::MEASURED;
+use crate::spec_text::PlaneSettings;
 use captures::Captures;
-use given::StartFds;
 use learned::Notes;
 use ports::Port;
 use replay::Replay;
 use sandbox::{Sandbox, attempt, filter};
-use wake::Wake;
+use supervisor::SupervisorEnd;
+use wake::{Wake, Wakes};
 use workers::WorkerClient;
 
 /// Events handled per turn of the loop.
@@ -73,19 +72,14 @@ const KILLED_FIRST: i32 = 500;
 
 const SANDBOX_ADVICE: &str = "the sandbox: start with --sandbox off if it cannot be had here";
 
-const JOURNAL_VERSIONS: Versions = Versions { first: JOURNAL_LAYOUT, last: JOURNAL_LAYOUT };
-
 /// The running data plane.
 pub struct DataPlane {
     ports: BTreeMap<PortId, Port>,
     /// The port of each front-end, until the supervisor says that it is gone.
     links: BTreeMap<u32, PortId>,
-    poller: Poller,
+    wakes: Wakes,
     worker: WorkerClient,
-    channel: Channel,
-    /// Rung when a front-end has taken away memory that a worker then touched.
-    torn: &'static EventFd,
-    given: StartFds,
+    supervisor: SupervisorEnd,
     /// Until `Go`.
     replay: Option<Replay>,
     /// Another process goes on where this one has stopped.
@@ -105,8 +99,7 @@ pub struct DataPlane {
 
 /// A data plane that has heard from its supervisor, and has given up what it does not need.
 pub struct Prepared {
-    channel: Channel,
-    given: StartFds,
+    supervisor: SupervisorEnd,
     settings: PlaneSettings,
     sandbox: anyhow::Result<Option<Sandbox>>,
 }
@@ -121,21 +114,7 @@ pub fn prepare() -> anyhow::Result<Prepared> {
     be_killed_first();
     // Named after the number of a file descriptor otherwise.
     let _ = rustix::thread::set_name(c"ringway-plane");
-    let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
-    let channel = Channel::over(channel);
-    let wire = Versions { first: WIRE_VERSION_MIN, last: WIRE_VERSION };
-    let hello = ToSupervisor::Hello { wire, journal: JOURNAL_VERSIONS };
-    channel.send(&hello.encode()).context("there is no supervisor at standard input")?;
-    let mut given = StartFds::default();
-    let settings = loop {
-        let first = channel.receive_with_fds(true).context("the supervisor says nothing")?;
-        match ToData::decode_with(&first.bytes, first.fds.len())? {
-            ToData::Given { fds } => given.add(fds.as_slice()),
-            ToData::Config { settings } => break settings,
-            _ => bail!("the supervisor says something else first"),
-        }
-    };
-    let settings = spec_text::read_settings(settings).context("the settings")?;
+    let (supervisor, settings) = SupervisorEnd::greet()?;
     end_at_panics(settings.sandbox);
     // Calls that open files, or make what may not be made later.
     // A reload may ask for what is measured.
@@ -147,7 +126,7 @@ pub fn prepare() -> anyhow::Result<Prepared> {
         ringway_host::prepare_rings(RINGS_PER_WORKER * usize::from(settings.workers));
         Sandbox::enter(settings.routers)
     });
-    Ok(Prepared { channel, given, settings, sandbox: sandbox.transpose() })
+    Ok(Prepared { supervisor, settings, sandbox: sandbox.transpose() })
 }
 
 /// Serves the supervisor until that ends.
@@ -155,18 +134,16 @@ pub fn prepare() -> anyhow::Result<Prepared> {
 /// # Errors
 /// The supervisor says what cannot be, or a worker has ended.
 pub fn run(prepared: Prepared) -> anyhow::Result<()> {
-    let Prepared { channel, given, settings, sandbox } = prepared;
-    let started = match sandbox {
-        Ok(sandbox) => DataPlane::start((channel, given), &settings, sandbox),
-        Err(why) => Err((channel, why.context(SANDBOX_ADVICE))),
-    };
+    let Prepared { supervisor, settings, sandbox } = prepared;
+    let started = sandbox.context(SANDBOX_ADVICE).and_then(|sandbox| {
+        let (wakes, worker) = DataPlane::parts(&supervisor, &settings)?;
+        Ok((wakes, worker, sandbox))
+    });
     match started {
-        Ok(mut plane) => plane.serve(),
-        Err((channel, why)) => {
-            let refusal = Some(Text::cut(&format!("{why:#}")));
-            channel.send(&ToSupervisor::Ready { refusal }.encode())?;
-            Ok(())
+        Ok((wakes, worker, sandbox)) => {
+            DataPlane::new(supervisor, &settings, wakes, worker, sandbox).serve()
         }
+        Err(why) => Ok(supervisor.refuse(&why)?),
     }
 }
 
@@ -203,56 +180,49 @@ fn ignore_signals() -> anyhow::Result<()> {
 }
 
 impl DataPlane {
-    fn start(
-        (channel, given): (Channel, StartFds),
+    fn new(
+        supervisor: SupervisorEnd,
         settings: &PlaneSettings,
+        wakes: Wakes,
+        worker: WorkerClient,
         sandbox: Option<Sandbox>,
-    ) -> Result<Self, (Channel, anyhow::Error)> {
-        match Self::parts(&channel, settings) {
-            Ok((torn, poller, worker)) => {
-                let is_on = settings.snoop_multicast;
-                worker.send_all(move |worker| worker.snoop_multicast(is_on));
-                worker.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
-                Ok(Self {
-                    ports: BTreeMap::new(),
-                    links: BTreeMap::new(),
-                    poller,
-                    worker,
-                    channel,
-                    torn,
-                    station_news: stations::StationNews::new(given.is_told()),
-                    given,
-                    replay: Some(Replay::default()),
-                    is_frozen: false,
-                    sandbox,
-                    captures: Captures::default(),
-                    mirrors: Vec::new(),
-                    started: Instant::now(),
-                    replayed: 0,
-                    notes: Notes::default(),
-                    told_ips: seen_ips::LastIps::default(),
-                })
-            }
-            Err(why) => Err((channel, why)),
+    ) -> Self {
+        let is_on = settings.snoop_multicast;
+        worker.send_all(move |worker| worker.snoop_multicast(is_on));
+        worker.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
+        Self {
+            ports: BTreeMap::new(),
+            links: BTreeMap::new(),
+            wakes,
+            worker,
+            station_news: stations::StationNews::new(supervisor.given.is_told()),
+            supervisor,
+            replay: Some(Replay::default()),
+            is_frozen: false,
+            sandbox,
+            captures: Captures::default(),
+            mirrors: Vec::new(),
+            started: Instant::now(),
+            replayed: 0,
+            notes: Notes::default(),
+            told_ips: seen_ips::LastIps::default(),
         }
     }
 
     fn parts(
-        channel: &Channel,
+        supervisor: &SupervisorEnd,
         settings: &PlaneSettings,
-    ) -> anyhow::Result<(&'static EventFd, Poller, WorkerClient)> {
-        let torn = ringway_host::install_bus_guard().context("installing the SIGBUS handler")?;
-        let poller = Poller::new().context("epoll")?;
-        poller.add(torn.as_fd(), Wake::TornMemory.token())?;
-        poller.add(channel.as_fd(), Wake::Supervisor.token())?;
+    ) -> anyhow::Result<(Wakes, WorkerClient)> {
+        let wakes = Wakes::new()?;
+        wakes.watch(supervisor, Wake::Supervisor)?;
         let worker = WorkerClient::start(settings).context("starting the workers")?;
-        poller.add(worker.event_bell().as_fd(), Wake::Worker.token())?;
+        wakes.watch(&worker.event_bell(), Wake::Worker)?;
         if settings.sandbox {
             attempt::attempt_later();
-            let filtered = filter::filter_calls(settings.routers, channel.as_fd());
+            let filtered = filter::filter_calls(settings.routers, supervisor.as_fd());
             filtered.context("seccomp").context(SANDBOX_ADVICE)?;
         }
-        Ok((torn, poller, worker))
+        Ok((wakes, worker))
     }
 
     /// Serves until the supervisor ends.
@@ -273,7 +243,7 @@ impl DataPlane {
         let timeout: Option<Duration> =
             self.next_due().map(|at| at.saturating_duration_since(Instant::now()));
         self.worker.ring();
-        self.poller.wait(events, timeout)?;
+        self.wakes.wait(events, timeout)?;
         for event in events.iter() {
             match Wake::from_token(event.token) {
                 Some(Wake::Supervisor) if self.serve_supervisor()? => {}
@@ -338,7 +308,7 @@ impl DataPlane {
     fn on_tap_gone(&mut self, id: PortId) {
         let Some(port) = self.ports.get(&id) else { return };
         if port.tap.iter().any(ringway_host::TapWatch::is_gone) {
-            self.tell(&ToSupervisor::TapGone { port: id.0 });
+            self.supervisor.tell(&ToSupervisor::TapGone { port: id.0 });
         }
     }
 

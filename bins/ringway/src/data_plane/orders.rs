@@ -2,9 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use ringway_supervisor::wire::{BadMessage, Batch, Bytes, Text, ToData, ToSupervisor, pieces};
+use ringway_supervisor::wire::{BadMessage, Batch, Bytes, ToData, ToSupervisor};
 use ringway_switch::PortId;
-use tracing::error;
 
 use super::DataPlane;
 use super::replay::Replay;
@@ -22,7 +21,7 @@ impl DataPlane {
     /// Takes what the supervisor has sent; `false`: it has ended.
     pub(super) fn serve_supervisor(&mut self) -> anyhow::Result<bool> {
         for _ in 0..MESSAGES_PER_TURN {
-            match self.channel.receive_with_fds(false) {
+            match self.supervisor.receive() {
                 Ok(packet) => self.take(packet)?,
                 Err(Errno::AGAIN) => return Ok(true),
                 Err(Errno::PIPE | Errno::CONNRESET) => return Ok(false),
@@ -37,7 +36,7 @@ impl DataPlane {
         match ToData::decode_with(&bytes, fds.len())? {
             ToData::Batch { parts } => {
                 for (message, numbers) in Batch::parts(parts.as_slice())? {
-                    let fds = self.given.take(&numbers)?;
+                    let fds = self.supervisor.given.take(&numbers)?;
                     self.carry_out_message(message, fds, false)?;
                 }
                 Ok(())
@@ -64,27 +63,26 @@ impl DataPlane {
                     Some(spec) => self.open_port(PortId(port), spec, fds),
                     None => Err(BadMessage::Value.into()),
                 };
-                self.finished(order, outcome.map(|()| false));
+                self.supervisor.finish(order, outcome.map(|()| false));
             }
             ToData::Remove { order, port } => {
                 let is_told = self.remove_port(PortId(port));
-                self.finished(order, Ok(is_told));
+                self.supervisor.finish(order, Ok(is_told));
             }
             ToData::Change { order, port, spec } => {
                 let spec = spec_text::read_port(spec).ok_or(BadMessage::Value)?;
                 // Of Unix sockets that did not come, the port says that they are missing.
                 let outcome = self.change_port(PortId(port), spec, fds);
-                self.finished(order, outcome);
+                self.supervisor.finish(order, outcome);
             }
             ToData::Link { order, port, link, spec } => {
                 let spec = spec_text::read_port(spec).ok_or(BadMessage::Value)?;
                 let outcome = self.link(PortId(port), link, &spec);
-                self.finished(order, outcome.map(|()| false));
+                self.supervisor.finish(order, outcome.map(|()| false));
             }
             ToData::Unlink { order, link } => {
                 let is_closing = self.unlink(link);
-                let (is_told, refusal) = (false, None);
-                self.tell(&ToSupervisor::Finished { order, is_told, is_closing, refusal });
+                self.supervisor.unlinked(order, is_closing);
             }
             ToData::Slot { link, .. } if has_lost_fds => {
                 if let Some(id) = self.links.get(&link).copied() {
@@ -103,20 +101,19 @@ impl DataPlane {
             ToData::Go { is_last, positions } => {
                 self.take_positions(positions);
                 if is_last {
-                    self.given.close();
+                    self.supervisor.given.close();
                     self.go(fds.into_iter().next());
                 }
             }
             ToData::Quiesce {} => self.export(),
             ToData::LinksDown { order } => {
                 let is_told = self.tell_link_down() > 0;
-                self.finished(order, Ok(is_told));
+                self.supervisor.finish(order, Ok(is_told));
             }
             ToData::Ask { ask, bytes } => {
                 let text = self.answer(&bytes.into_inner(), fds);
-                for (is_last, bytes) in pieces(text.as_bytes()) {
-                    self.tell(&ToSupervisor::Answer { ask, is_last, bytes });
-                }
+                let answer = |is_last, bytes| ToSupervisor::Answer { ask, is_last, bytes };
+                self.supervisor.tell_in_pieces(text.as_bytes(), answer);
             }
             ToData::DoesItGoOn {} => self.says_that_it_goes_on(),
             // They stand alone: before the settings, and around others.
@@ -128,7 +125,7 @@ impl DataPlane {
     /// Every worker is woken for that.
     fn says_that_it_goes_on(&self) {
         self.worker.catch_up();
-        self.tell(&ToSupervisor::GoesOn {});
+        self.supervisor.tell(&ToSupervisor::GoesOn {});
     }
 
     fn take_positions<const MAX: usize>(&mut self, positions: Bytes<MAX>) {
@@ -143,25 +140,7 @@ impl DataPlane {
     fn export(&mut self) {
         let positions = self.quiesce();
         let text = serde_json::to_vec(&positions).unwrap_or_default();
-        for (is_last, positions) in pieces(&text) {
-            self.tell(&ToSupervisor::Export { is_last, positions });
-        }
-    }
-
-    fn finished(&self, order: u32, outcome: anyhow::Result<bool>) {
-        let (is_told, refusal) = match outcome {
-            Ok(is_told) => (is_told, None),
-            Err(why) => (false, Some(Text::cut(&format!("{why:#}")))),
-        };
-        self.tell(&ToSupervisor::Finished { order, is_told, is_closing: false, refusal });
-    }
-
-    /// Waits until the supervisor has room for it, which it soon has.
-    pub(super) fn tell(&self, message: &ToSupervisor) {
-        if let Err(why) = self.channel.send(&message.encode())
-            && why != Errno::PIPE
-        {
-            error!("the supervisor cannot be told anything: {why}");
-        }
+        let export = |is_last, positions| ToSupervisor::Export { is_last, positions };
+        self.supervisor.tell_in_pieces(&text, export);
     }
 }

@@ -103,7 +103,7 @@ impl DataPlane {
     /// predecessor stops.
     pub(super) fn is_ready(&self) {
         self.worker.catch_up();
-        self.tell(&ToSupervisor::Ready { refusal: None });
+        self.supervisor.tell(&ToSupervisor::Ready { refusal: None });
     }
 
     /// Everything that was noted is done: this process serves from now on.
@@ -144,7 +144,7 @@ impl DataPlane {
         if let Some(journal) = journal {
             journal.settle();
         }
-        self.tell(&ToSupervisor::Running {});
+        self.supervisor.tell(&ToSupervisor::Running {});
     }
 
     fn is_receiving(&mut self, start: &Start) -> bool {

@@ -56,7 +56,7 @@ impl DataPlane {
         self.told_ips.due = asks.then(|| Instant::now() + AGAIN_AFTER);
         for (port, ips) in self.told_ips.follow(now) {
             let ips = List::new(ips).unwrap_or_default();
-            self.tell(&ToSupervisor::SeenIps { port: port.0, ips });
+            self.supervisor.tell(&ToSupervisor::SeenIps { port: port.0, ips });
         }
     }
 

@@ -81,7 +81,7 @@ impl DataPlane {
             is_leased: note.is_leased,
         });
         let stations = List::new(known.collect()).unwrap_or_default();
-        self.tell(&ToSupervisor::Stations { port: router.0, stations });
+        self.supervisor.tell(&ToSupervisor::Stations { port: router.0, stations });
     }
 
     /// The stations that were known of a router count when rings start.

@@ -1,10 +1,9 @@
 //! A port for a virtual machine: what its guest is offered, and the link while there is one.
 
-use std::os::fd::AsFd;
 use std::time::Instant;
 
 use ringway_net::{Features, MacAddress, NetConfig};
-use ringway_supervisor::wire::{Offence, Text, ToSupervisor};
+use ringway_supervisor::wire::Offence;
 use ringway_switch::{Announcer, PortId};
 use ringway_vhost_user::Offer;
 
@@ -146,7 +145,7 @@ impl DataPlane {
 
     /// Disconnects front-ends that took away memory which a worker then touched.
     pub(super) fn drop_torn_links(&mut self) {
-        self.torn.drain();
+        self.wakes.drain_torn();
         for id in self.ids() {
             let link = self.ports.get(&id).and_then(super::Port::link);
             if link.is_some_and(|link| link.memory.torn()) {
@@ -173,8 +172,7 @@ impl DataPlane {
     pub(super) fn let_go(&mut self, id: PortId, offence: Option<Offence>, why: &str) {
         let link = self.ports.get(&id).and_then(super::Port::link);
         let Some(link) = link.map(|link| link.number) else { return };
-        let why = Text::cut(why);
-        self.tell(&ToSupervisor::LetGo { link, offence, why });
+        self.supervisor.let_go(link, offence, why);
         self.drop_link(id);
     }
 
@@ -184,7 +182,7 @@ impl DataPlane {
         let Some(link) = vm.link.take() else { return };
         vm.announcer.goes_down();
         if let Some(watch) = &link.kicks.watch {
-            let _ = self.poller.remove(watch.as_fd());
+            self.wakes.forget(watch);
         }
         if let Some(replay) = &mut self.replay {
             replay.forget(id);
@@ -195,8 +193,7 @@ impl DataPlane {
         // Asked only now: it may have gone before it was disconnected, and no worker calls it any
         // more.
         if link.callee.has_blocked() {
-            let (offence, why) = (Some(Offence::Blocked), Text::cut(BLOCKED));
-            self.tell(&ToSupervisor::LetGo { link: link.number, offence, why });
+            self.supervisor.let_go(link.number, Some(Offence::Blocked), BLOCKED);
         }
     }
 
@@ -215,7 +212,7 @@ impl DataPlane {
         let link = self.ports.get(&id).and_then(super::Port::link);
         let watch = link.and_then(|link| link.kicks.watch.as_ref());
         if let Some(watch) = watch {
-            let _ = self.poller.add(watch.as_fd(), Wake::Kicks(id).token());
+            let _ = self.wakes.watch(watch, Wake::Kicks(id));
         }
     }
 }

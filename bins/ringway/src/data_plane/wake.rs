@@ -1,5 +1,11 @@
-//! Events that wake the control thread, as numbers of its `epoll`.
+//! Events that wake the control thread, and its `epoll`, which has them as numbers.
 
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use anyhow::Context;
+use ringway_host::{EventFd, Events, Poller};
 use ringway_switch::PortId;
 
 /// The source that woke the control thread.
@@ -34,5 +40,47 @@ impl Wake {
             4 => Some(Self::Capture(number)),
             _ => None,
         }
+    }
+}
+
+/// Everything that wakes the control thread.
+pub(super) struct Wakes {
+    poller: Poller,
+    /// Rung when a front-end has taken away memory that a worker then touched.
+    torn: &'static EventFd,
+}
+
+impl Wakes {
+    /// Watches for memory that is taken away.
+    ///
+    /// # Errors
+    /// The operating system refuses something.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let torn = ringway_host::install_bus_guard().context("installing the SIGBUS handler")?;
+        let wakes = Self { poller: Poller::new().context("epoll")?, torn };
+        wakes.watch(torn, Wake::TornMemory)?;
+        Ok(wakes)
+    }
+
+    pub(super) fn watch(&self, fd: &impl AsFd, wake: Wake) -> io::Result<()> {
+        self.poller.add(fd.as_fd(), wake.token())
+    }
+
+    pub(super) fn forget(&self, fd: &impl AsFd) {
+        // It may have been forgotten before.
+        let _ = self.poller.remove(fd.as_fd());
+    }
+
+    /// Waits for the next events.
+    ///
+    /// # Errors
+    /// The operating system refuses to wait.
+    pub(super) fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        self.poller.wait(events, timeout).map(drop)
+    }
+
+    /// The next front-end that takes away memory rings anew.
+    pub(super) fn drain_torn(&self) {
+        self.torn.drain();
     }
 }
