@@ -9,11 +9,8 @@
 
 use std::time::{Duration, Instant};
 
-use ringway_host::Carrier;
 use ringway_net::Features;
-use ringway_switch::PortId;
 
-use super::DataPlane;
 use super::vm_port::VmPort;
 
 /// A guest takes a few milliseconds to believe the news.
@@ -26,7 +23,7 @@ impl VmPort {
     }
 
     /// `true`: the guest believes it from now on, and is asked to say where it is.
-    fn is_believed(&mut self, now: Instant) -> bool {
+    pub(super) fn is_believed(&mut self, now: Instant) -> bool {
         if self.believes.is_none_or(|at| at > now) {
             return false;
         }
@@ -50,24 +47,6 @@ impl VmPort {
         let config = self.config(self.is_link_up);
         if let Some(link) = &mut self.link {
             let _ = link.session.set_config(config);
-        }
-    }
-}
-
-impl DataPlane {
-    /// When the next guest believes that its link has come up.
-    pub(super) fn next_belief(&self) -> Option<Instant> {
-        self.ports.values().filter_map(|port| port.vm.as_ref()?.believes).min()
-    }
-
-    /// Packets go to all guests that believe it by now.
-    pub(super) fn open_links(&mut self) {
-        let now = Instant::now();
-        let vms = self.ports.iter_mut().filter_map(|(id, port)| Some((*id, port.vm.as_mut()?)));
-        let due: Vec<PortId> =
-            vms.filter_map(|(id, vm)| vm.is_believed(now).then_some(id)).collect();
-        for id in due {
-            self.worker.set_link(id, Carrier::Up);
         }
     }
 }

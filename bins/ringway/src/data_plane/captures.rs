@@ -14,7 +14,9 @@ use ringway_net::PACKET_LEN_MAX;
 use ringway_switch::PortId;
 use tracing::info;
 
-use super::{DataPlane, Wake};
+use super::ports::Ports;
+use super::wake::{Wake, Wakes};
+use super::workers::WorkerClient;
 use crate::control::{CaptureQuestion, CaptureReply, Direction, PROTOCOL_VERSION};
 
 /// All of them, by number.
@@ -30,22 +32,34 @@ struct Capture {
     client: OwnedFd,
 }
 
-impl DataPlane {
-    pub(super) fn start_capture(
-        &mut self,
+/// A capture that may start.
+pub(super) struct NewCapture {
+    options: CaptureOptions,
+    file: CaptureFile,
+    client: OwnedFd,
+}
+
+impl Captures {
+    /// Looks whether a capture is possible.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(super) fn prepare(
+        &self,
         question: &CaptureQuestion,
         fds: Vec<OwnedFd>,
-    ) -> anyhow::Result<CaptureReply> {
-        let ports: Vec<PortId> =
-            question.ports().iter().map(|name| self.port_called(name)).collect::<Result<_, _>>()?;
+        ports: &Ports,
+    ) -> anyhow::Result<NewCapture> {
+        let ids = question.ports().iter().map(|name| ports.called(name));
+        let ids: Vec<PortId> = ids.collect::<Result<_, _>>()?;
         let filter = question.parsed_filter().map_err(anyhow::Error::msg)?;
-        ensure!(self.captures.running.len() < CAPTURES_MAX, "{CAPTURES_MAX} captures run: end one");
+        ensure!(self.running.len() < CAPTURES_MAX, "{CAPTURES_MAX} captures run: end one");
         let Ok([file, client]) = <[OwnedFd; 2]>::try_from(fds) else {
             bail!("no file descriptor is left");
         };
-        let file = Arc::new(CaptureFile::open(file).context("the file of captures")?);
-        let options = Arc::new(CaptureOptions {
-            ports: ports.clone(),
+        let file = CaptureFile::open(file).context("the file of captures")?;
+        let options = CaptureOptions {
+            ports: ids,
             direction: question.direction.map(|direction| match direction {
                 Direction::ToGuest => CaptureDirection::ToGuest,
                 Direction::FromGuest => CaptureDirection::FromGuest,
@@ -53,38 +67,41 @@ impl DataPlane {
             snap: question.snap.unwrap_or(PACKET_LEN_MAX),
             sample: question.sample.unwrap_or(1),
             filter,
-        });
-        self.captures.next = self.captures.next.wrapping_add(1);
-        let id = self.captures.next;
-        self.wakes.watch(&client, Wake::Capture(id))?;
-        self.worker.ask_all(move |worker| worker.start_capture(id, options, file));
-        info!(port = self.names_of(&ports), "captured from now on");
-        let first = ports.first().and_then(|port| self.ports.get(port));
-        let kind = first.map(|port| port.spec.kind.to_string());
-        self.captures.running.insert(id, Capture { ports, client });
-        let description = kind.unwrap_or_default();
+        };
+        Ok(NewCapture { options, file, client })
+    }
+
+    pub(super) fn start(
+        &mut self,
+        NewCapture { options, file, client }: NewCapture,
+        ports: &Ports,
+        wakes: &Wakes,
+        workers: &WorkerClient,
+    ) -> anyhow::Result<CaptureReply> {
+        let (captured, options, file) = (options.ports.clone(), Arc::new(options), Arc::new(file));
+        self.next = self.next.wrapping_add(1);
+        let id = self.next;
+        wakes.watch(&client, Wake::Capture(id))?;
+        workers.ask_all(move |worker| worker.start_capture(id, options, file));
+        info!(port = ports.names(&captured), "captured from now on");
+        let first = captured.first().and_then(|port| ports.port(*port));
+        let description = first.map(|port| port.spec.kind.to_string()).unwrap_or_default();
+        self.running.insert(id, Capture { ports: captured, client });
         Ok(CaptureReply { version: PROTOCOL_VERSION, ok: true, description })
     }
 
     /// The client has closed its end, or has sent what it may not.
-    pub(super) fn end_capture(&mut self, id: u32) {
-        let Some(capture) = self.captures.running.remove(&id) else { return };
-        self.wakes.forget(&capture.client);
+    pub(super) fn end(&mut self, id: u32, ports: &Ports, wakes: &Wakes, workers: &WorkerClient) {
+        let Some(capture) = self.running.remove(&id) else { return };
+        wakes.forget(&capture.client);
         // Packets that were under way are in the file when the client sees the end.
-        self.worker.ask_all(move |worker| worker.end_capture(id));
-        info!(port = self.names_of(&capture.ports), "captured no more");
+        workers.ask_all(move |worker| worker.end_capture(id));
+        info!(port = ports.names(&capture.ports), "captured no more");
     }
 
-    fn names_of(&self, ports: &[PortId]) -> String {
-        ports.iter().map(|port| self.name(*port)).collect::<Vec<_>>().join(", ")
-    }
-
-    /// The port goes.
-    pub(super) fn end_captures_of(&mut self, port: PortId) {
-        let running = self.captures.running.iter();
-        let of_port = running.filter(|(_, capture)| capture.ports.contains(&port));
-        for id in of_port.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.end_capture(id);
-        }
+    /// The captures of a port.
+    pub(super) fn of(&self, port: PortId) -> Vec<u32> {
+        let of_port = self.running.iter().filter(|(_, capture)| capture.ports.contains(&port));
+        of_port.map(|(id, _)| *id).collect()
     }
 }

@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 
 use ringway_foreign::UntrustedFd;
 use ringway_host::{Events, KickFd, Poller};
-use ringway_supervisor::wire::{List, ToSupervisor};
 use ringway_switch::PortId;
-use tracing::info;
+use ringway_vhost_user::Session;
 
-use super::{DataPlane, Wake};
+use super::wake::{Wake, Wakes};
 
 /// A front-end that has sent nothing for so long has said all that it means to say: one that stops
 /// a device sends its requests within a few milliseconds.
@@ -62,6 +61,14 @@ impl AsFd for KickWatch {
     }
 }
 
+/// Queues that were kicked.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Kicked {
+    pub(super) queues: Vec<u16>,
+    /// The front-end has sent nothing for a while.
+    pub(super) is_quiet: bool,
+}
+
 /// Queues that a front-end's guest has kicked and that do not run.
 pub(super) struct Kicks {
     pub(super) watch: Option<KickWatch>,
@@ -91,119 +98,61 @@ impl Kicks {
         }
     }
 
-    /// The queues that are due, and whether the front-end is quiet.
-    fn take_due(&mut self, now: Instant) -> Option<(Vec<u16>, bool)> {
-        self.next_look().filter(|at| *at <= now)?;
-        let is_quiet = self.last_request + QUIET <= now;
-        let mut due = std::mem::take(&mut self.again);
-        if is_quiet {
-            due.append(&mut self.early);
-            due.sort_unstable();
-            due.dedup();
-        }
-        Some((due, is_quiet))
-    }
-}
-
-impl DataPlane {
     /// Kicks of these queues are watched, and no others.
-    pub(super) fn watch_kicks(&mut self, id: PortId, fds: Vec<(u16, UntrustedFd)>) {
-        let Some(link) = self.link_of(id) else { return };
-        let old = link.kicks.watch.take();
-        link.kicks.early.clear();
-        if let Some(old) = old {
-            self.wakes.forget(&old);
+    pub(super) fn watch(
+        &mut self,
+        fds: Vec<(u16, UntrustedFd)>,
+        port: PortId,
+        wakes: &Wakes,
+    ) -> io::Result<()> {
+        self.early.clear();
+        if let Some(old) = self.watch.take() {
+            wakes.forget(&old);
         }
-        if fds.is_empty() {
-            return;
+        if !fds.is_empty() {
+            let watch = KickWatch::new(fds)?;
+            wakes.watch(&watch, Wake::Kicks(port))?;
+            self.watch = Some(watch);
         }
-        let watched = KickWatch::new(fds).and_then(|watch| {
-            self.wakes.watch(&watch, Wake::Kicks(id))?;
-            Ok(watch)
-        });
-        match watched {
-            Ok(watch) => {
-                if let Some(link) = self.link_of(id) {
-                    link.kicks.watch = Some(watch);
-                }
-            }
-            Err(why) => {
-                self.complain(id, format_args!("cannot watch the kicks of stopped queues: {why}"))
-            }
-        }
+        Ok(())
     }
 
     /// The guest has kicked queues that are watched.
-    pub(super) fn on_kicks(&mut self, id: PortId) {
-        if self.waits_for_closing(id) {
-            return;
+    pub(super) fn take(&mut self, session: &Session) -> Option<Kicked> {
+        let queues = self.watch.as_mut()?.take().ok()?;
+        let is_quiet = self.last_request + QUIET <= Instant::now();
+        if !is_quiet && session.waits_for_quiet() {
+            self.early.extend(&queues);
+            self.early.sort_unstable();
+            self.early.dedup();
         }
-        let now = Instant::now();
-        let Some(link) = self.link_of(id) else { return };
-        let Some(Ok(kicked)) = link.kicks.watch.as_mut().map(KickWatch::take) else { return };
-        let is_quiet = link.kicks.last_request + QUIET <= now;
-        if !is_quiet && link.session.waits_for_quiet() {
-            link.kicks.early.extend(&kicked);
-            link.kicks.early.sort_unstable();
-            link.kicks.early.dedup();
-        }
-        self.go_on(id, &kicked, is_quiet);
+        Some(Kicked { queues, is_quiet })
     }
 
-    /// When the next front-end will have been quiet for long enough.
-    pub(super) fn next_look_at_kicks(&self) -> Option<Instant> {
-        let links = self.ports.values().filter_map(super::Port::link);
-        let looks = links.filter_map(|link| {
-            let quiet_at = link.kicks.last_request + QUIET;
-            let goes_on_at = link.session.goes_on_when_quiet().then_some(quiet_at);
-            [link.kicks.next_look(), goes_on_at].into_iter().flatten().min()
-        });
-        looks.min()
+    /// When the front-end will have been quiet for long enough.
+    pub(super) fn next(&self, session: &Session) -> Option<Instant> {
+        let goes_on_at = session.goes_on_when_quiet().then_some(self.last_request + QUIET);
+        [self.next_look(), goes_on_at].into_iter().flatten().min()
     }
 
-    /// Kicks that waited for their front-end to be quiet lead to something now, and rings that need
+    /// Kicks that waited for the front-end to be quiet lead to something now, and rings that need
     /// none go on.
-    pub(super) fn look_at_kicks(&mut self) {
-        let now = Instant::now();
-        for id in self.ids() {
-            let due = self.link_of(id).and_then(|link| {
-                let is_quiet = link.kicks.last_request + QUIET <= now;
-                let goes_on = is_quiet && link.session.goes_on_when_quiet();
-                link.kicks.take_due(now).or_else(|| goes_on.then(|| (Vec::new(), true)))
-            });
-            if let Some((kicked, is_quiet)) = due {
-                self.go_on(id, &kicked, is_quiet);
-            }
-        }
+    pub(super) fn take_due(&mut self, now: Instant, session: &Session) -> Option<Kicked> {
+        let goes_on = self.last_request + QUIET <= now && session.goes_on_when_quiet();
+        let goes_on = || goes_on.then(|| Kicked { queues: Vec::new(), is_quiet: true });
+        self.take_early(now).or_else(goes_on)
     }
 
-    fn go_on(&mut self, id: PortId, kicked: &[u16], is_quiet: bool) {
-        let Some(link) = self.link_of(id) else { return };
-        let running = link.session.running().count();
-        let outcome = link.session.kicked(kicked, is_quiet);
-        if let Some(why) = &outcome.refused {
-            self.complain(id, format_args!("a stopped queue was kicked and cannot start: {why}"));
+    fn take_early(&mut self, now: Instant) -> Option<Kicked> {
+        self.next_look().filter(|at| *at <= now)?;
+        let is_quiet = self.last_request + QUIET <= now;
+        let mut queues = std::mem::take(&mut self.again);
+        if is_quiet {
+            queues.append(&mut self.early);
+            queues.sort_unstable();
+            queues.dedup();
         }
-        let applied = self.apply(id, outcome.effects);
-        let Some(link) = self.link_of(id) else { return };
-        // Nothing is to be replied to a kick.
-        let _ = link.session.complete(outcome.pending, applied);
-        let went_on = link.session.running().count().saturating_sub(running);
-        let (link, drops) = (link.number, link.keeper.went_on(&link.session));
-        if !drops.is_empty() {
-            let drops = List::new(drops).unwrap_or_default();
-            self.supervisor.tell(&ToSupervisor::Forget { link, drops });
-        }
-        let why = match kicked {
-            [] => "the front-end has only asked where they stand",
-            _ => "the guest kicked them",
-        };
-        if let Some(port) = self.ports.get_mut(&id).filter(|_| went_on > 0) {
-            let name = &port.spec.name;
-            port.chatter.say(name, || {
-                info!(port = name, "{went_on} stopped queues run again: {why}");
-            });
-        }
+        Some(Kicked { queues, is_quiet })
     }
 }
 
@@ -235,13 +184,14 @@ mod tests {
     fn what_comes_early_waits_until_it_is_quiet_and_what_is_left_does_not() {
         let mut kicks = Kicks::new();
         let now = kicks.last_request;
-        assert_eq!((kicks.next_look(), kicks.take_due(now + QUIET)), (None, None));
+        assert_eq!((kicks.next_look(), kicks.take_early(now + QUIET)), (None, None));
         kicks.early = vec![0, 1];
-        assert_eq!(kicks.take_due(now), None);
-        assert_eq!(kicks.take_due(now + QUIET), Some((vec![0, 1], true)));
+        assert_eq!(kicks.take_early(now), None);
+        let kicked = |queues, is_quiet| Some(Kicked { queues, is_quiet });
+        assert_eq!(kicks.take_early(now + QUIET), kicked(vec![0, 1], true));
         kicks.early = vec![0];
         kicks.look_again(1);
-        assert_eq!(kicks.take_due(now), Some((vec![1], false)));
+        assert_eq!(kicks.take_early(now), kicked(vec![1], false));
         assert_eq!(kicks.next_look(), Some(now + QUIET));
     }
 }

@@ -1,29 +1,26 @@
 //! One connected front-end: its session, and the memory it shared. Its socket is the supervisor's.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Instant;
 
+use anyhow::Context;
 use ringway_device::{Queue, QueueId};
 use ringway_foreign::UntrustedFd;
 use ringway_host::{Callee, GuestMemory};
 use ringway_net::{MacAddress, Negotiated};
-use ringway_supervisor::keep::{Changes, Keeper};
-use ringway_supervisor::wire::{Bytes, Flaw, List, ToSupervisor};
+use ringway_supervisor::keep::Keeper;
 use ringway_switch::PortId;
-use ringway_vhost_user::{Applied, Message, Offer, Session, WhyMalformed, codec};
-use tracing::debug;
+use ringway_vhost_user::{Offer, Session};
+use ringway_virtq::Format;
 
-use super::DataPlane;
 use super::kicks::Kicks;
-
-/// A request's bytes and file descriptors.
-pub(super) type Kept = (Vec<u8>, Vec<OwnedFd>);
 
 /// The state that lasts as long as one connection.
 pub(super) struct Link {
     /// As the supervisor counts.
     pub(super) number: u32,
+    pub(super) port: PortId,
     /// The part of it that the supervisor keeps.
     pub(super) keeper: Keeper,
     /// The MAC address this guest was given; the port may have another for the next one.
@@ -83,9 +80,16 @@ impl Running {
 }
 
 impl Link {
-    pub(super) fn new(number: u32, mac: MacAddress, offer: Offer, callee: Callee) -> Self {
+    pub(super) fn new(
+        number: u32,
+        port: PortId,
+        mac: MacAddress,
+        offer: Offer,
+        callee: Callee,
+    ) -> Self {
         Self {
             number,
+            port,
             keeper: Keeper::default(),
             mac,
             mtu: None,
@@ -102,98 +106,31 @@ impl Link {
         }
     }
 
+    /// The queue of that index, as both sides count since features were negotiated.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn queue(&self, index: u16) -> anyhow::Result<QueueId> {
+        let negotiated = self.negotiated.unwrap_or(Negotiated::NOTHING);
+        let pairs = negotiated.queue_pairs(self.pairs);
+        let queue = QueueId::from_index(index, pairs, negotiated.ctrl_vq);
+        queue.with_context(|| format!("queue {index} does not exist"))
+    }
+
+    pub(super) fn format(&self) -> Format {
+        self.negotiated.map_or(Format::Split, |negotiated| negotiated.format)
+    }
+
+    /// When kicks of stopped queues are looked at next.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.kicks.next(&self.session)
+    }
+
     /// Changes the configuration space; `true`: the guest was told.
     pub(super) fn change_config(&mut self, config: Vec<u8>) -> bool {
         let Some(message) = self.session.set_config(config) else { return false };
         let Some(channel) = &self.back_end_channel else { return false };
         ringway_vhost_user::send_on_channel(channel.as_fd(), &message).is_ok()
-    }
-}
-
-impl DataPlane {
-    /// The connection of a port, if there is one.
-    pub(super) fn link_of(&mut self, id: PortId) -> Option<&mut Link> {
-        self.ports.get_mut(&id)?.vm.as_mut()?.link.as_mut()
-    }
-
-    /// The port of a link that is still served.
-    fn served(&self, number: u32) -> Option<PortId> {
-        let id = *self.links.get(&number)?;
-        let link = self.ports.get(&id)?.link()?;
-        (link.number == number).then_some(id)
-    }
-
-    /// A request, and what is wrong with it that only the supervisor can see.
-    pub(super) fn serve_frame(&mut self, number: (u32, u32), flaw: Option<Flaw>, packet: Kept) {
-        let (number, request_number) = number;
-        let Some(id) = self.served(number) else { return };
-        let Some((message, len)) = self.decode(id, packet) else {
-            return self.let_go(id, None, "connection ended: not a vhost-user message");
-        };
-        let message = match flaw {
-            Some(Flaw::LostFds) => message.refused(WhyMalformed::LostFds),
-            Some(Flaw::OwnSocket) => message.refused(WhyMalformed::OwnSocket),
-            None => message,
-        };
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        debug!(port = port.spec.name, request = ?message, "request");
-        let Some(link) = port.vm.as_mut().and_then(|vm| vm.link.as_mut()) else { return };
-        link.kicks.last_request = Instant::now();
-        let (message, intent) = match link.keeper.intend(&message.request, len) {
-            Ok(intent) => (message, Some(intent)),
-            Err(_) => (message.refused(WhyMalformed::NotKept), None),
-        };
-        let Some((reply, is_remembered, applied)) = self.carry_out(id, message) else { return };
-        let Some(link) = self.link_of(id) else { return };
-        let changes = intent.map(|intent| {
-            let is_taken = intent.is_taken(is_remembered, &applied);
-            link.keeper.settle(intent, is_taken, &link.session)
-        });
-        let Changes { drops, keep } = changes.unwrap_or_default();
-        let done = ToSupervisor::Done {
-            link: number,
-            number: request_number,
-            is_closing: self.waits_for_closing(id),
-            reply: reply.and_then(Bytes::new),
-            keep,
-            drops: List::new(drops).unwrap_or_default(),
-        };
-        self.supervisor.tell(&done);
-    }
-
-    /// A request that was kept, as the predecessor of this process had carried it out.
-    pub(super) fn serve_slot(&mut self, number: u32, slot: u16, packet: Kept) {
-        let Some(id) = self.served(number) else { return };
-        let Some((message, len)) = self.decode(id, packet) else { return };
-        let Some(link) = self.link_of(id) else { return };
-        if let Err(why) = link.keeper.restore(slot, &message.request, len) {
-            return self.let_go(id, None, &format!("cannot be taken over: {why}"));
-        }
-        let _ = self.carry_out(id, message);
-    }
-
-    fn decode(&self, id: PortId, (bytes, fds): Kept) -> Option<(Message, usize)> {
-        let closer = &self.ports.get(&id)?.vm.as_ref()?.closing.closer;
-        let fds = fds.into_iter().map(|fd| closer.keep(fd)).collect();
-        Some((codec::decode(&bytes, fds).ok()?, bytes.len()))
-    }
-
-    /// Lets the session handle a request: the reply, whether it is remembered, and what its effects
-    /// came to.
-    fn carry_out(
-        &mut self,
-        id: PortId,
-        message: Message,
-    ) -> Option<(Option<Vec<u8>>, bool, Applied)> {
-        let port = self.ports.get_mut(&id)?;
-        let link = port.vm.as_mut().and_then(|vm| vm.link.as_mut())?;
-        let outcome = link.session.handle(message);
-        if let Some(why) = &outcome.refused {
-            port.chatter.complain(&port.spec.name, format_args!("refused: {why}"));
-        }
-        let applied = self.apply(id, outcome.effects);
-        let reply = self.link_of(id)?.session.complete(outcome.pending, applied.clone());
-        Some((reply, outcome.is_remembered, applied))
     }
 }
 

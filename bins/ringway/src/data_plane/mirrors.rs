@@ -4,28 +4,35 @@
 use ringway_switch::PortId;
 use tracing::warn;
 
-use super::DataPlane;
+use super::ports::{Port, Ports};
 
-impl DataPlane {
-    /// Tells the workers which ports have mirrors now, if that has changed.
-    pub(super) fn refresh_mirrors(&mut self) {
-        let mirrors: Vec<(PortId, PortId)> =
-            self.ports.iter().filter_map(|(id, port)| self.mirror_of(*id, port)).collect();
-        if mirrors == self.mirrors {
-            return;
-        }
-        self.mirrors = mirrors.clone();
-        self.worker.ask_all(move |worker| worker.set_mirrors(mirrors));
+/// The source port, and the port that gets the copies, of each.
+#[derive(Default)]
+pub(super) struct Mirrors(Vec<(PortId, PortId)>);
+
+impl Mirrors {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PortId, PortId)> {
+        self.0.iter().copied()
     }
 
-    fn mirror_of(&self, id: PortId, port: &super::Port) -> Option<(PortId, PortId)> {
-        let mirror = port.spec.mirror.as_deref().filter(|_| !port.is_leaving())?;
-        match self.port_called(mirror) {
-            Ok(to) => Some((id, to)),
-            Err(_) => {
-                warn!(port = port.spec.name, "mirror={mirror}: there is no such port (yet)");
-                None
-            }
+    /// All of them, if they are not the same as before.
+    pub(super) fn follow(&mut self, ports: &Ports) -> Option<Vec<(PortId, PortId)>> {
+        let now: Vec<_> = ports.iter().filter_map(|port| mirror_of(port, ports)).collect();
+        if now == self.0 {
+            return None;
+        }
+        self.0.clone_from(&now);
+        Some(now)
+    }
+}
+
+fn mirror_of(port: &Port, ports: &Ports) -> Option<(PortId, PortId)> {
+    let mirror = port.spec.mirror.as_deref().filter(|_| !port.is_leaving)?;
+    match ports.called(mirror) {
+        Ok(to) => Some((port.id, to)),
+        Err(_) => {
+            warn!(port = port.spec.name, "mirror={mirror}: there is no such port (yet)");
+            None
         }
     }
 }

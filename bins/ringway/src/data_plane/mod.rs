@@ -8,9 +8,11 @@
 
 mod announcement;
 mod captures;
+mod changes;
 mod closing;
 mod departed;
 mod effects;
+mod fdb;
 mod given;
 mod kicks;
 mod learned;
@@ -19,15 +21,15 @@ mod mirrors;
 mod nat_port;
 mod orders;
 mod ports;
-mod questions;
+mod process;
 mod replay;
 mod router;
 pub mod sandbox;
 mod seen_ips;
+mod sessions;
 mod stations;
 mod stats;
 mod supervisor;
-mod timers;
 mod trace;
 mod trace_reasons;
 mod uplinks;
@@ -35,27 +37,27 @@ mod vm_port;
 mod wake;
 pub mod workers;
 
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
-use ringway_host::{Events, WorkerEvent};
+use ringway_host::{AnnounceTo, Carrier, Events, TapWatch, Worker, WorkerEvent};
 use ringway_net::TapCalls;
 use ringway_supervisor::wire::ToSupervisor;
 use ringway_switch::{AddressNews, PortId};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
 use crate::channel::MEASURED;
 use crate::spec_text::PlaneSettings;
 use captures::Captures;
 use learned::Notes;
-use ports::Port;
+use mirrors::Mirrors;
+use ports::{Port, Ports};
+use process::Process;
 use replay::Replay;
 use sandbox::{Sandbox, attempt, filter};
+use seen_ips::LastIps;
+use stations::StationNews;
 use supervisor::SupervisorEnd;
 use wake::{Wake, Wakes};
 use workers::WorkerClient;
@@ -66,35 +68,24 @@ const EVENTS_MAX: usize = 64;
 /// Rings that are made in advance for taps: two taps, each read and written by all workers.
 const RINGS_PER_WORKER: usize = 4;
 
-/// See proc_pid_oom_score_adj(5): as if half of the memory were its own.
-const OOM_SCORE: &str = "/proc/self/oom_score_adj";
-const KILLED_FIRST: i32 = 500;
-
 const SANDBOX_ADVICE: &str = "the sandbox: start with --sandbox off if it cannot be had here";
 
 /// The running data plane.
 pub struct DataPlane {
-    ports: BTreeMap<PortId, Port>,
-    /// The port of each front-end, until the supervisor says that it is gone.
-    links: BTreeMap<u32, PortId>,
+    ports: Ports,
     wakes: Wakes,
-    worker: WorkerClient,
+    workers: WorkerClient,
     supervisor: SupervisorEnd,
     /// Until `Go`.
     replay: Option<Replay>,
     /// Another process goes on where this one has stopped.
     is_frozen: bool,
-    sandbox: Option<Sandbox>,
     captures: Captures,
-    /// Mirrors: the source port, and the port that gets the copies.
-    mirrors: Vec<(PortId, PortId)>,
-    started: Instant,
-    /// Workers that the data plane before left in the midst of a visit: so many packets may have
-    /// come twice.
-    replayed: u64,
+    mirrors: Mirrors,
+    process: Process,
     notes: Notes,
-    told_ips: seen_ips::LastIps,
-    station_news: stations::StationNews,
+    told_ips: LastIps,
+    station_news: StationNews,
 }
 
 /// A data plane that has heard from its supervisor, and has given up what it does not need.
@@ -110,12 +101,12 @@ pub struct Prepared {
 /// # Errors
 /// There is no supervisor, or it says what cannot be.
 pub fn prepare() -> anyhow::Result<Prepared> {
-    ignore_signals()?;
-    be_killed_first();
+    process::ignore_signals()?;
+    process::be_killed_first();
     // Named after the number of a file descriptor otherwise.
     let _ = rustix::thread::set_name(c"ringway-plane");
     let (supervisor, settings) = SupervisorEnd::greet()?;
-    end_at_panics(settings.sandbox);
+    process::end_at_panics(settings.sandbox);
     // Calls that open files, or make what may not be made later.
     // A reload may ask for what is measured.
     ringway_host::believe_calls(&std::env::var(MEASURED).unwrap_or_default());
@@ -136,76 +127,75 @@ pub fn prepare() -> anyhow::Result<Prepared> {
 pub fn run(prepared: Prepared) -> anyhow::Result<()> {
     let Prepared { supervisor, settings, sandbox } = prepared;
     let started = sandbox.context(SANDBOX_ADVICE).and_then(|sandbox| {
-        let (wakes, worker) = DataPlane::parts(&supervisor, &settings)?;
-        Ok((wakes, worker, sandbox))
+        let (wakes, workers) = DataPlane::parts(&supervisor, &settings)?;
+        Ok((wakes, workers, sandbox))
     });
     match started {
-        Ok((wakes, worker, sandbox)) => {
-            DataPlane::new(supervisor, &settings, wakes, worker, sandbox).serve()
+        Ok((wakes, workers, sandbox)) => {
+            DataPlane::new(supervisor, &settings, wakes, workers, sandbox).serve()
         }
         Err(why) => Ok(supervisor.refuse(&why)?),
     }
 }
 
-/// A panic of any thread ends the process by a signal, as other faults do, so that the supervisor
-/// knows whom to blame. In the sandbox there is no backtrace: files would be opened for it.
-fn end_at_panics(is_sandboxed: bool) {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        match is_sandboxed {
-            true => eprintln!("thread {:?} {panic}", std::thread::current().name().unwrap_or("")),
-            false => usual(panic),
-        }
-        std::process::abort();
-    }));
+/// A row says when something is due, and what is done then, while the data plane serves.
+struct Timer {
+    /// `None`: nothing is to be done at any time.
+    at: fn(&DataPlane) -> Option<Instant>,
+    act: fn(&mut DataPlane),
+    /// It is done in each turn, whatever has woken the thread: it may depend on that.
+    is_of_each_turn: bool,
 }
 
-/// Where memory is short the kernel ends this process, and not the supervisor, which starts the
-/// next one: guests see nothing of that. To be more likely to be chosen needs no right.
-fn be_killed_first() {
-    let now = std::fs::read_to_string(OOM_SCORE).unwrap_or_default();
-    if now.trim().parse::<i32>().is_ok_and(|now| now < KILLED_FIRST) {
-        // It is only better so.
-        let _ = std::fs::write(OOM_SCORE, KILLED_FIRST.to_string());
-    }
+const fn timer(at: fn(&DataPlane) -> Option<Instant>, act: fn(&mut DataPlane)) -> Timer {
+    Timer { at, act, is_of_each_turn: false }
 }
 
-/// The supervisor decides when this process ends: what a terminal sends to both is for it.
-fn ignore_signals() -> anyhow::Result<()> {
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
-            .context("ignoring signals")?;
-    }
-    Ok(())
+const fn each_turn(at: fn(&DataPlane) -> Option<Instant>, act: fn(&mut DataPlane)) -> Timer {
+    Timer { at, act, is_of_each_turn: true }
 }
+
+/// In the order in which they are looked at.
+const TIMERS: [Timer; 7] = [
+    timer(|it| it.ports.earliest(|port| port.vm.as_ref()?.believes), DataPlane::open_links),
+    each_turn(|it| it.ports.next_announcing(), DataPlane::announce_due),
+    each_turn(|it| it.ports.earliest(|port| port.link()?.next_look()), DataPlane::look_at_kicks),
+    timer(|it| it.ports.earliest(|port| port.nat.look_at()), DataPlane::look_around),
+    timer(|it| it.notes.next(), |it| it.notes.note(it.workers.shared())),
+    timer(
+        |it| it.told_ips.next(),
+        |it| it.supervisor.tell_all(it.told_ips.take_due(&it.ports, it.workers.shared())),
+    ),
+    timer(
+        |it| it.station_news.next(),
+        |it| it.supervisor.tell_all(it.station_news.take_due(&it.workers)),
+    ),
+];
 
 impl DataPlane {
     fn new(
         supervisor: SupervisorEnd,
         settings: &PlaneSettings,
         wakes: Wakes,
-        worker: WorkerClient,
+        workers: WorkerClient,
         sandbox: Option<Sandbox>,
     ) -> Self {
         let is_on = settings.snoop_multicast;
-        worker.send_all(move |worker| worker.snoop_multicast(is_on));
-        worker.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
+        workers.send_all(move |worker| worker.snoop_multicast(is_on));
+        workers.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
         Self {
-            ports: BTreeMap::new(),
-            links: BTreeMap::new(),
+            ports: Ports::default(),
             wakes,
-            worker,
-            station_news: stations::StationNews::new(supervisor.given.is_told()),
+            workers,
+            station_news: StationNews::new(supervisor.given.is_told()),
             supervisor,
             replay: Some(Replay::default()),
             is_frozen: false,
-            sandbox,
             captures: Captures::default(),
-            mirrors: Vec::new(),
-            started: Instant::now(),
-            replayed: 0,
+            mirrors: Mirrors::default(),
+            process: Process::new(sandbox),
             notes: Notes::default(),
-            told_ips: seen_ips::LastIps::default(),
+            told_ips: LastIps::default(),
         }
     }
 
@@ -215,24 +205,24 @@ impl DataPlane {
     ) -> anyhow::Result<(Wakes, WorkerClient)> {
         let wakes = Wakes::new()?;
         wakes.watch(supervisor, Wake::Supervisor)?;
-        let worker = WorkerClient::start(settings).context("starting the workers")?;
-        wakes.watch(&worker.event_bell(), Wake::Worker)?;
+        let workers = WorkerClient::start(settings).context("starting the workers")?;
+        wakes.watch(&workers.event_bell(), Wake::Worker)?;
         if settings.sandbox {
             attempt::attempt_later();
             let filtered = filter::filter_calls(settings.routers, supervisor.as_fd());
             filtered.context("seccomp").context(SANDBOX_ADVICE)?;
         }
-        Ok((wakes, worker))
+        Ok((wakes, workers))
     }
 
     /// Serves until the supervisor ends.
     fn serve(&mut self) -> anyhow::Result<()> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         while self.turn(&mut events)? {}
-        for id in self.ids() {
+        for id in self.ports.ids() {
             self.drop_link(id);
         }
-        self.worker.stop();
+        self.workers.stop();
         Ok(())
     }
 
@@ -240,9 +230,9 @@ impl DataPlane {
     fn turn(&mut self, events: &mut Events) -> anyhow::Result<bool> {
         self.run_due();
         self.end_closing();
-        let timeout: Option<Duration> =
-            self.next_due().map(|at| at.saturating_duration_since(Instant::now()));
-        self.worker.ring();
+        let due = TIMERS.iter().filter(|_| self.is_serving()).filter_map(|timer| (timer.at)(self));
+        let timeout = due.min().map(|at| at.saturating_duration_since(Instant::now()));
+        self.workers.ring();
         self.wakes.wait(events, timeout)?;
         for event in events.iter() {
             match Wake::from_token(event.token) {
@@ -251,72 +241,116 @@ impl DataPlane {
                 Some(Wake::TornMemory) => self.drop_torn_links(),
                 Some(Wake::Worker) => self.on_worker_events()?,
                 Some(Wake::Kicks(port)) => self.on_kicks(port),
-                Some(Wake::Capture(number)) => self.end_capture(number),
+                Some(Wake::Capture(number)) => {
+                    self.captures.end(number, &self.ports, &self.wakes, &self.workers);
+                }
                 None => {}
             }
         }
         Ok(true)
     }
 
-    fn on_worker_events(&mut self) -> anyhow::Result<()> {
-        for event in self.worker.take_events() {
-            match event {
-                WorkerEvent::Broken { port, queue, why } => {
-                    // It may have been removed since.
-                    let Some(port) = self.ports.get_mut(&port) else { continue };
-                    let name = &port.spec.name;
-                    port.chatter.say(name, || {
-                        warn!(port = name, %queue, "stopped, the guest broke it: {why}");
-                    });
-                }
-                WorkerEvent::GoesOn { port, queue } => {
-                    let Some(port) = self.ports.get_mut(&port) else { continue };
-                    let name = &port.spec.name;
-                    port.chatter.say(name, || {
-                        info!(port = name, %queue, "goes on: the memory that it needs has come");
-                    });
-                }
-                WorkerEvent::StartedAnew { port, queue, why } => {
-                    warn!(port = self.name(port), %queue, "started anew: {why}");
-                }
-                WorkerEvent::TapGone { port } => self.on_tap_gone(port),
-                WorkerEvent::ControlChanged { port } => {
-                    let Some(state) = self.worker.share_control_state(port) else { continue };
-                    let port = self.ports.get_mut(&port);
-                    if let Some(vm) = port.and_then(|port| port.vm.as_mut()) {
-                        vm.on_answers(state.announcements);
-                    }
-                }
-                WorkerEvent::Learned => {
-                    self.notes.is_changed();
-                    self.told_ips.is_changed();
-                }
-                WorkerEvent::Stations { router } => self.station_news.note(router),
-                WorkerEvent::Address(news) => self.log_address(news),
-                WorkerEvent::Stalled { port } => self.drop_stalled_link(port),
+    /// Does everything that is due; nothing is unless it serves.
+    fn run_due(&mut self) {
+        for Timer { at, act, is_of_each_turn } in &TIMERS {
+            let is_due = |it: &Self| at(it).is_some_and(|at| at <= Instant::now());
+            if self.is_serving() && (*is_of_each_turn || is_due(self)) {
+                act(self);
             }
         }
+    }
+
+    fn is_serving(&self) -> bool {
+        !self.is_frozen && self.replay.is_none()
+    }
+
+    /// Packets go to all guests that believe by now that their links have come up.
+    fn open_links(&mut self) {
+        let now = Instant::now();
+        let believes = |port: &mut Port| port.vm.as_mut()?.is_believed(now).then_some(port.id);
+        let due: Vec<PortId> = self.ports.iter_mut().filter_map(believes).collect();
+        due.into_iter().for_each(|id| self.workers.set_link(id, Carrier::Up));
+    }
+
+    /// Announces all guests whose time has come.
+    fn announce_due(&mut self) {
+        for (id, mac) in self.ports.take_announced(self.workers.shared()) {
+            let announce = move |worker: &mut Worker| worker.announce(id, mac, AnnounceTo::Uplinks);
+            self.workers.first().send(announce);
+        }
+    }
+
+    /// Routers look at this machine.
+    fn look_around(&mut self) {
+        let now = Instant::now();
+        for port in self.ports.iter_mut() {
+            port.nat.look_around(now, &port.spec, &self.workers);
+        }
+    }
+
+    /// Ports for which everything is closed are served again.
+    fn end_closing(&mut self) {
+        for port in self.ports.iter_mut() {
+            let (id, bell) = (port.id, self.workers.shared_bell());
+            if port.vm.as_mut().is_some_and(|vm| vm.ends_closing(bell, &self.wakes, id)) {
+                self.supervisor.tell(&ToSupervisor::Closed { port: id.0 });
+            }
+        }
+    }
+
+    fn on_worker_events(&mut self) -> anyhow::Result<()> {
+        for event in self.workers.take_events() {
+            self.on_worker_event(event);
+        }
         self.drop_blocking_links();
-        if self.worker.is_finished() {
+        if self.workers.is_finished() {
             bail!("the data path thread has ended");
         }
         Ok(())
     }
 
-    /// A worker has found that the interface of a tap is gone; perhaps of one that was opened anew
-    /// since.
-    fn on_tap_gone(&mut self, id: PortId) {
-        let Some(port) = self.ports.get(&id) else { return };
-        if port.tap.iter().any(ringway_host::TapWatch::is_gone) {
-            self.supervisor.tell(&ToSupervisor::TapGone { port: id.0 });
+    /// The port of an event may have been removed since.
+    fn on_worker_event(&mut self, event: WorkerEvent) {
+        match event {
+            WorkerEvent::Broken { port, queue, why } => {
+                let Some(port) = self.ports.port_mut(port) else { return };
+                port.say(|port| warn!(port, %queue, "stopped, the guest broke it: {why}"));
+            }
+            WorkerEvent::GoesOn { port, queue } => {
+                let Some(port) = self.ports.port_mut(port) else { return };
+                port.say(|port| info!(port, %queue, "goes on: the memory that it needs has come"));
+            }
+            WorkerEvent::StartedAnew { port, queue, why } => {
+                warn!(port = self.ports.name(port), %queue, "started anew: {why}");
+            }
+            WorkerEvent::TapGone { port } => {
+                // Perhaps of one that was opened anew since.
+                let Some(port) = self.ports.port(port) else { return };
+                if port.tap.iter().any(TapWatch::is_gone) {
+                    self.supervisor.tell(&ToSupervisor::TapGone { port: port.id.0 });
+                }
+            }
+            WorkerEvent::ControlChanged { port } => {
+                let Some(state) = self.workers.share_control_state(port) else { return };
+                if let Some(vm) = self.ports.vm(port) {
+                    vm.on_answers(state.announcements);
+                }
+            }
+            WorkerEvent::Learned => {
+                self.notes.is_changed();
+                self.told_ips.is_changed();
+            }
+            WorkerEvent::Stations { router } => self.station_news.note(router),
+            WorkerEvent::Address(news) => self.log_address(news),
+            WorkerEvent::Stalled { port } => self.drop_stalled_link(port),
         }
     }
 
     /// Not each: addresses may move all the time.
     fn log_address(&mut self, news: AddressNews) {
         let AddressNews { address, from, to, is_refused } = news;
-        let from = self.name(from).to_owned();
-        let Some(port) = self.ports.get_mut(&to) else { return };
+        let from = self.ports.name(from).to_owned();
+        let Some(port) = self.ports.port_mut(to) else { return };
         let name = &port.spec.name;
         port.chatter.say_address(name, || match is_refused {
             true => warn!(port = name, "uses {address}, which belongs to port {from}: dropped"),

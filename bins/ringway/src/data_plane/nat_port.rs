@@ -18,7 +18,8 @@ use rustix::net::{
 use rustix::process::{Resource, getrlimit};
 use tracing::{error, info};
 
-use super::{DataPlane, Port};
+use super::workers::WorkerClient;
+use crate::config::PortSpec;
 use crate::config::forward::ForwardSpec;
 use crate::config::nat::Dns;
 use crate::config::resolver::Resolver;
@@ -33,8 +34,9 @@ const BACKLOG: i32 = 256;
 const FDS_KEPT: u64 = 512;
 
 /// The state of a router in the control thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct NatState {
+    port: PortId,
     /// The options that it was told.
     told: Option<NatOptions>,
     /// When this machine is looked at again.
@@ -47,26 +49,8 @@ pub(super) struct NatState {
     passed: Vec<OwnedFd>,
 }
 
-impl NatState {
-    /// Where it listens.
-    pub(super) fn bound(&self) -> impl Iterator<Item = &Forward> {
-        self.forwards.iter()
-    }
-
-    /// Where it is to listen and cannot, and why.
-    pub(super) fn failed(&self) -> impl Iterator<Item = (&Forward, &str)> {
-        self.failed.iter().map(|(forward, why)| (forward, why.as_str()))
-    }
-
-    /// Takes the sockets that the supervisor has made.
-    pub(super) fn take_sockets(&mut self, passed: Vec<OwnedFd>) {
-        self.passed = passed;
-    }
-}
-
 /// The options that a router is to be told.
-fn options(port: &Port) -> NatOptions {
-    let spec = &port.spec;
+fn options(spec: &PortSpec) -> NatOptions {
     // The supervisor has said which.
     let mut plan = spec.nat.plan(Prefix6::local(0), spec.mtu);
     plan.routes6 = has_route6();
@@ -77,169 +61,163 @@ fn options(port: &Port) -> NatOptions {
     NatOptions { plan, resolvers, sockets_max: sockets_max() }
 }
 
-impl DataPlane {
-    /// Opens a router; `follows`: another data plane had guests before.
-    ///
-    /// # Errors
-    /// The operating system refuses something.
-    pub(super) fn attach_nat(&mut self, id: PortId, follows: bool) -> anyhow::Result<()> {
-        let Some(port) = self.ports.get_mut(&id) else { return Ok(()) };
-        let passed = std::mem::take(&mut port.nat.passed);
-        let (name, is_up, options) = (port.spec.name.clone(), port.spec.is_link_up, options(port));
-        let wanted = port.spec.nat.forwards.clone();
-        self.start_nat(id, options.clone(), follows)?;
-        if !is_up {
-            self.worker.set_link(id, Carrier::Down);
-        }
-        let look_at = Some(Instant::now() + LOOK_EVERY);
-        if let Some(port) = self.ports.get_mut(&id) {
-            port.nat = NatState { told: Some(options), look_at, ..NatState::default() };
-        }
-        // One that fails hinders nothing else, and is tried again.
-        let (added, failed) = listen_where_possible(&wanted, &[], passed);
-        for (forward, why) in &failed {
-            let again = LOOK_EVERY.as_secs();
-            error!(port = name, "listening at {}: {why}: tried again every {again} s", forward.at);
-        }
-        self.add_listeners(id, added, failed);
-        Ok(())
+impl NatState {
+    pub(super) fn new(port: PortId) -> Self {
+        let (forwards, failed, passed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { port, told: None, look_at: None, forwards, failed, passed }
     }
 
-    /// No router listens any more: another process will.
-    pub(super) fn stop_listening(&mut self) {
-        for id in self.ids() {
-            let Some(port) = self.ports.get_mut(&id) else { continue };
-            port.nat.failed.clear();
-            let known = std::mem::take(&mut port.nat.forwards);
-            if !known.is_empty() {
-                self.tell_listeners(id, Vec::new(), Vec::new());
-            }
-        }
+    /// Where it listens.
+    pub(super) fn bound(&self) -> impl Iterator<Item = &Forward> {
+        self.forwards.iter()
     }
 
-    /// Listens where it was not possible before.
-    fn listen_again(&mut self, id: PortId) {
-        let Some(port) = self.ports.get_mut(&id).filter(|port| !port.nat.failed.is_empty()) else {
-            return;
-        };
-        let passed = std::mem::take(&mut port.nat.passed);
-        let (wanted, known) = (&port.spec.nat.forwards, &port.nat.forwards);
-        let (added, failed) = listen_where_possible(wanted, known, passed);
-        for listener in &added {
-            info!(port = port.spec.name, "listening at {} at last", listener.forward.at);
-        }
-        self.add_listeners(id, added, failed);
-    }
-
-    fn add_listeners(&mut self, id: PortId, added: Vec<Listener>, failed: Vec<(Forward, String)>) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        port.nat.failed = failed;
-        let mut known = std::mem::take(&mut port.nat.forwards);
-        if !added.is_empty() {
-            known = self.tell_listeners(id, known, added);
-        }
-        if let Some(port) = self.ports.get_mut(&id) {
-            port.nat.forwards = known;
-        }
-    }
-
-    /// All that a router listens for then.
-    fn tell_listeners(
-        &self,
-        port: PortId,
-        kept: Vec<Forward>,
-        added: Vec<Listener>,
-    ) -> Vec<Forward> {
-        let mut all = kept.clone();
-        all.extend(added.iter().map(|listener| listener.forward.clone()));
-        self.worker.first().send(move |worker| {
-            if let Some(nat) = worker.nat(port) {
-                nat.listen(&kept, added);
-            }
-        });
-        all
-    }
-
-    /// Listens where a router is to listen from now on.
-    ///
-    /// # Errors
-    /// One place is taken, or not allowed; then nothing has changed.
-    pub(super) fn follow_forwards(&mut self, id: PortId) -> anyhow::Result<()> {
-        let Some(port) = self.ports.get_mut(&id) else { return Ok(()) };
-        let passed = std::mem::take(&mut port.nat.passed);
-        let known = &port.nat.forwards;
-        let (added, failed) = listen_where_possible(&port.spec.nat.forwards, known, passed);
-        // A place that could not be had before is no reason to refuse anything else.
-        let is_old = |new: &Forward| port.nat.failed.iter().any(|(it, _)| it.is_at_place_of(new));
-        if let Some((forward, why)) = failed.iter().find(|(forward, _)| !is_old(forward)) {
-            return Err(anyhow!("{why}")).with_context(|| format!("listening at {}", forward.at));
-        }
-        let wanted = port.spec.nat.forwards.iter().flat_map(ForwardSpec::forwards);
-        let is_known =
-            |wanted: &Forward| known.iter().any(|forward| forward.is_at_place_of(wanted));
-        let kept = wanted.filter(is_known).collect();
-        let forwards = self.tell_listeners(id, kept, added);
-        // Places that are not listened at any more are free for another router from now on.
-        self.worker.catch_up();
-        if let Some(port) = self.ports.get_mut(&id) {
-            (port.nat.forwards, port.nat.failed) = (forwards, failed);
-        }
-        Ok(())
-    }
-
-    /// Tells a router what has changed.
-    pub(super) fn tell_nat(&mut self, id: PortId) {
-        let Some(port) = self.ports.get(&id).filter(|port| port.nat.told.is_some()) else { return };
-        let options = options(port);
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        port.nat.look_at = Some(Instant::now() + LOOK_EVERY);
-        let Some(told) = &mut port.nat.told else { return };
-        if *told != options {
-            *told = options.clone();
-            self.worker.first().send(move |worker| worker.set_nat(id, options));
-        }
+    /// Where it is to listen and cannot, and why.
+    pub(super) fn failed(&self) -> impl Iterator<Item = (&Forward, &str)> {
+        self.failed.iter().map(|(forward, why)| (forward, why.as_str()))
     }
 
     /// When this machine is looked at again.
-    pub(super) fn next_look_around(&self) -> Option<Instant> {
-        self.ports.values().filter_map(|port| port.nat.look_at).min()
+    pub(super) fn look_at(&self) -> Option<Instant> {
+        self.look_at
     }
 
-    /// Looks whether there is a way to IPv6 now, and whether places to listen at are free.
-    pub(super) fn look_around(&mut self) {
-        let now = Instant::now();
-        for id in self.ids() {
-            let is_due = |port: &Port| port.nat.look_at.is_some_and(|at| at <= now);
-            if self.ports.get(&id).is_some_and(is_due) {
-                self.tell_nat(id);
-                self.listen_again(id);
-            }
-        }
+    /// Takes the sockets that the supervisor has made.
+    pub(super) fn take_sockets(&mut self, passed: Vec<OwnedFd>) {
+        self.passed = passed;
     }
-}
 
-impl DataPlane {
-    /// The first worker has the router.
-    fn start_nat(&self, port: PortId, options: NatOptions, follows: bool) -> anyhow::Result<()> {
-        let mut nat = Box::new(NatPort::new(options).context("a router")?);
+    /// Opens the router, which the first worker has; `follows`: another data plane had guests
+    /// before.
+    ///
+    /// # Errors
+    /// The operating system refuses something.
+    pub(super) fn open(
+        &mut self,
+        spec: &PortSpec,
+        follows: bool,
+        workers: &WorkerClient,
+    ) -> anyhow::Result<()> {
+        let port = self.port;
+        let passed = std::mem::take(&mut self.passed);
+        let options = options(spec);
+        let mut nat = Box::new(NatPort::new(options.clone()).context("a router")?);
         if follows {
             nat.succeeds();
         }
         if !nat.peeks_at_offsets() {
-            let port = self.name(port);
+            let port = &spec.name;
             info!(port, "no SO_PEEK_OFF for TCP (Linux 6.11 has it): guests receive slower");
         }
-        let attached = self.worker.attach_nat(port, nat);
-        if attached.is_err() {
-            self.worker.ask_all(move |worker| worker.remove_port(port));
+        workers.attach_nat(port, nat).context("watching the router")?;
+        if !spec.is_link_up {
+            workers.set_link(port, Carrier::Down);
         }
-        attached.context("watching the router")
+        let look_at = Some(Instant::now() + LOOK_EVERY);
+        *self = Self { told: Some(options), look_at, ..Self::new(port) };
+        // One that fails hinders nothing else, and is tried again.
+        let (added, failed) = listen_where_possible(&spec.nat.forwards, &[], passed);
+        for (forward, why) in &failed {
+            let (name, again) = (&spec.name, LOOK_EVERY.as_secs());
+            error!(port = name, "listening at {}: {why}: tried again every {again} s", forward.at);
+        }
+        self.add_listeners(added, failed, workers);
+        Ok(())
     }
 
-    /// The name of a port, for the guests of routers.
-    pub(super) fn name_port(&self, port: PortId, name: &str) {
-        let name = name.to_owned();
-        self.worker.send_all(move |worker| worker.name_port(port, name));
+    /// It does not listen any more: another process will.
+    pub(super) fn stop_listening(&mut self, workers: &WorkerClient) {
+        self.failed.clear();
+        if !std::mem::take(&mut self.forwards).is_empty() {
+            self.listen(Vec::new(), Vec::new(), workers);
+        }
+    }
+
+    /// Listens where it was not possible before.
+    fn listen_again(&mut self, spec: &PortSpec, workers: &WorkerClient) {
+        if self.failed.is_empty() {
+            return;
+        }
+        let passed = std::mem::take(&mut self.passed);
+        let (added, failed) = listen_where_possible(&spec.nat.forwards, &self.forwards, passed);
+        for listener in &added {
+            info!(port = spec.name, "listening at {} at last", listener.forward.at);
+        }
+        self.add_listeners(added, failed, workers);
+    }
+
+    fn add_listeners(
+        &mut self,
+        added: Vec<Listener>,
+        failed: Vec<(Forward, String)>,
+        workers: &WorkerClient,
+    ) {
+        self.failed = failed;
+        if !added.is_empty() {
+            let known = std::mem::take(&mut self.forwards);
+            self.listen(known, added, workers);
+        }
+    }
+
+    /// It listens at these places from now on, and no others.
+    fn listen(&mut self, kept: Vec<Forward>, added: Vec<Listener>, workers: &WorkerClient) {
+        self.forwards.clone_from(&kept);
+        self.forwards.extend(added.iter().map(|listener| listener.forward.clone()));
+        let port = self.port;
+        workers.first().send(move |worker| {
+            if let Some(nat) = worker.nat(port) {
+                nat.listen(&kept, added);
+            }
+        });
+    }
+
+    /// Listens where the router is to listen from now on.
+    ///
+    /// # Errors
+    /// One place is taken, or not allowed; then nothing has changed.
+    pub(super) fn follow_forwards(
+        &mut self,
+        spec: &PortSpec,
+        workers: &WorkerClient,
+    ) -> anyhow::Result<()> {
+        let passed = std::mem::take(&mut self.passed);
+        let known = &self.forwards;
+        let (added, failed) = listen_where_possible(&spec.nat.forwards, known, passed);
+        // A place that could not be had before is no reason to refuse anything else.
+        let is_old = |new: &Forward| self.failed.iter().any(|(it, _)| it.is_at_place_of(new));
+        if let Some((forward, why)) = failed.iter().find(|(forward, _)| !is_old(forward)) {
+            return Err(anyhow!("{why}")).with_context(|| format!("listening at {}", forward.at));
+        }
+        let wanted = spec.nat.forwards.iter().flat_map(ForwardSpec::forwards);
+        let is_known =
+            |wanted: &Forward| known.iter().any(|forward| forward.is_at_place_of(wanted));
+        let kept = wanted.filter(is_known).collect();
+        self.failed = failed;
+        self.listen(kept, added, workers);
+        // Places that are not listened at any more are free for another router from now on.
+        workers.catch_up();
+        Ok(())
+    }
+
+    /// Tells the router what has changed.
+    pub(super) fn follow(&mut self, spec: &PortSpec, workers: &WorkerClient) {
+        let Some(told) = &mut self.told else { return };
+        let options = options(spec);
+        self.look_at = Some(Instant::now() + LOOK_EVERY);
+        if *told != options {
+            *told = options.clone();
+            let port = self.port;
+            workers.first().send(move |worker| worker.set_nat(port, options));
+        }
+    }
+
+    /// Looks whether there is a way to IPv6 now, and whether places to listen at are free, if its
+    /// time has come.
+    pub(super) fn look_around(&mut self, now: Instant, spec: &PortSpec, workers: &WorkerClient) {
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.follow(spec, workers);
+            self.listen_again(spec, workers);
+        }
     }
 }
 

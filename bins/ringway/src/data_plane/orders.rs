@@ -1,21 +1,30 @@
-//! Orders of the supervisor, carried out.
+//! Orders of the supervisor, carried out, and questions of the control socket's clients that only
+//! the data plane can answer.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use ringway_supervisor::wire::{BadMessage, Batch, Bytes, ToData, ToSupervisor};
+use anyhow::Context;
+use ringway_host::{Journal, Worker};
+use ringway_supervisor::wire::{BadMessage, Batch, ToData, ToSupervisor};
 use ringway_switch::PortId;
-
-use super::DataPlane;
-use super::replay::Replay;
-use crate::channel::Packet;
-use crate::spec_text;
 use rustix::io::Errno;
+use serde::Serialize;
+use tracing::error;
+
+use super::learned::Notes;
+use super::replay::{Positions, Start};
+use super::sessions::Kept;
+use super::stations::remember_stations;
+use super::vm_port::VmPort;
+use super::{DataPlane, fdb, router, stats, trace};
+use crate::channel::Packet;
+use crate::control::{LogReply, PROTOCOL_VERSION, Request, refusal, reply_line};
+use crate::log;
+use crate::spec_text;
 
 /// Messages handled before others get their turn.
 const MESSAGES_PER_TURN: usize = 64;
-
-/// Most bytes of positions: 2,048 rings have fewer.
-const POSITIONS_LEN_MAX: usize = 1 << 20;
 
 impl DataPlane {
     /// Takes what the supervisor has sent; `false`: it has ended.
@@ -54,8 +63,8 @@ impl DataPlane {
         match message {
             ToData::Config { settings } => {
                 let settings = spec_text::read_settings(settings).ok_or(BadMessage::Value)?;
-                self.worker.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
-                self.worker.change(&settings);
+                self.workers.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
+                self.workers.change(&settings);
             }
             ToData::Port { order, port, spec } => {
                 let outcome = match spec_text::read_port(spec) {
@@ -84,22 +93,23 @@ impl DataPlane {
                 let is_closing = self.unlink(link);
                 self.supervisor.unlinked(order, is_closing);
             }
-            ToData::Slot { link, .. } if has_lost_fds => {
-                if let Some(id) = self.links.get(&link).copied() {
-                    self.let_go(id, None, "cannot be taken over: no file descriptor is left");
-                }
-            }
             ToData::Slot { link, slot, bytes } => {
-                self.serve_slot(link, slot, (bytes.into_inner(), fds));
+                self.serve_slot(link, slot, Kept { bytes: bytes.into_inner(), fds, has_lost_fds });
             }
             ToData::Frame { link, number, flaw, bytes } => {
-                let lost = has_lost_fds.then_some(ringway_supervisor::wire::Flaw::LostFds);
-                self.serve_frame((link, number), flaw.or(lost), (bytes.into_inner(), fds));
+                let kept = Kept { bytes: bytes.into_inner(), fds, has_lost_fds };
+                self.serve_frame(link, number, flaw, kept);
             }
-            ToData::Stations { port, stations } => self.note_stations(PortId(port), stations),
+            ToData::Stations { port, stations } => {
+                if let Some(replay) = &mut self.replay {
+                    replay.stations.insert(PortId(port), stations.into_inner());
+                }
+            }
             ToData::Replayed {} => self.is_ready(),
             ToData::Go { is_last, positions } => {
-                self.take_positions(positions);
+                if let Some(replay) = &mut self.replay {
+                    replay.add_positions(positions.into_inner());
+                }
                 if is_last {
                     self.supervisor.given.close();
                     self.go(fds.into_iter().next());
@@ -107,8 +117,9 @@ impl DataPlane {
             }
             ToData::Quiesce {} => self.export(),
             ToData::LinksDown { order } => {
-                let is_told = self.tell_link_down() > 0;
-                self.supervisor.finish(order, Ok(is_told));
+                let vms = self.ports.iter_mut().filter_map(|port| port.vm.as_mut());
+                let told = vms.map(VmPort::tell_link_down).filter(|is_told| *is_told).count();
+                self.supervisor.finish(order, Ok(told > 0));
             }
             ToData::Ask { ask, bytes } => {
                 let text = self.answer(&bytes.into_inner(), fds);
@@ -124,23 +135,137 @@ impl DataPlane {
 
     /// Every worker is woken for that.
     fn says_that_it_goes_on(&self) {
-        self.worker.catch_up();
+        self.workers.catch_up();
         self.supervisor.tell(&ToSupervisor::GoesOn {});
     }
 
-    fn take_positions<const MAX: usize>(&mut self, positions: Bytes<MAX>) {
-        if let Some(Replay { positions: text, .. }) = &mut self.replay {
-            let piece = positions.into_inner();
-            if text.len() + piece.len() <= POSITIONS_LEN_MAX {
-                text.extend(piece);
+    /// All ports and front-ends are known. The workers have done their part of it before a
+    /// predecessor stops.
+    fn is_ready(&self) {
+        self.workers.catch_up();
+        self.supervisor.tell(&ToSupervisor::Ready { refusal: None });
+    }
+
+    /// Everything that was noted is done: this process serves from now on.
+    fn go(&mut self, journal: Option<OwnedFd>) {
+        let Some(replay) = self.replay.take() else { return };
+        let journal = journal.and_then(|file| self.take_journal(&file));
+        let positions: Positions = serde_json::from_slice(&replay.positions).unwrap_or_default();
+        let (ports, workers) = (&mut self.ports, &self.workers);
+        positions.restore(ports);
+        let follows = !replay.starts.is_empty();
+        let (receiving, sending): (Vec<Start>, Vec<Start>) =
+            replay.starts.into_iter().partition(|start| start.is_receiving(ports));
+        positions.start_all(receiving, ports, workers);
+        for (id, fds) in replay.taps {
+            let Some(port) = ports.port_mut(id) else { continue };
+            match port.attach_tap(fds, workers) {
+                Ok(()) => ports.announce_all(workers.shared()),
+                Err(why) => port.complain(format_args!("its tap cannot be served: {why:#}")),
+            }
+        }
+        for id in replay.routers {
+            let Some(port) = ports.port_mut(id) else { continue };
+            match port.nat.open(&port.spec, follows, workers) {
+                Ok(()) => {
+                    let known = replay.stations.get(&id).map_or(&[][..], Vec::as_slice);
+                    remember_stations(id, known, workers);
+                }
+                Err(why) => port.complain(format_args!("the router cannot be opened: {why:#}")),
+            }
+        }
+        workers.send_all(Worker::deliver_handed_over);
+        self.notes.remember(ports, workers.shared());
+        positions.start_all(sending, ports, workers);
+        for discard in replay.discards {
+            if let Some(link) = ports.link(discard.port) {
+                positions.discard(discard, link, workers);
+            }
+        }
+        // Asked for their counters, the workers go on from those in the journal.
+        workers.ask_all(Worker::snapshots);
+        if let Some(journal) = journal {
+            journal.settle();
+        }
+        self.supervisor.tell(&ToSupervisor::Running {});
+    }
+
+    /// The workers note what they do in it. Without one rings go on where they show it themselves.
+    fn take_journal(&mut self, file: &OwnedFd) -> Option<Arc<Journal>> {
+        let opened = Journal::open(file).and_then(|journal| {
+            let journal = Arc::new(journal);
+            self.process.replayed = journal.interrupted() as u64;
+            // The notes in it count only for the data plane that follows at once.
+            let noted = journal.clone();
+            let set = self.workers.ask_all(move |worker| worker.set_journal(Some(noted)));
+            let set: Result<(), _> = set.into_iter().collect();
+            set.inspect_err(|_| journal.settle()).map(|()| journal)
+        });
+        match opened {
+            Ok(journal) => {
+                self.notes = Notes::of(journal.clone());
+                Some(journal)
+            }
+            Err(why) => {
+                // None may hand over in it what another one looks for in its own memory.
+                self.workers.ask_all(|worker| worker.set_journal(None));
+                error!("{why}: after the end of this process rings cannot all go on");
+                None
             }
         }
     }
 
+    /// Tells where all rings stand, which stop for good: nothing else is sent, called or told from
+    /// now on.
     fn export(&mut self) {
-        let positions = self.quiesce();
+        self.is_frozen = true;
+        self.workers.stop_reading_taps();
+        self.ports.iter_mut().for_each(|port| port.nat.stop_listening(&self.workers));
+        let positions = Positions::of_stopped(&mut self.ports, &self.workers);
+        self.notes.leave(self.workers.shared());
+        self.supervisor.tell_all(self.station_news.take_all(&self.ports, &self.workers));
+        self.workers.ask_all(|worker| worker.set_journal(None));
         let text = serde_json::to_vec(&positions).unwrap_or_default();
         let export = |is_last, positions| ToSupervisor::Export { is_last, positions };
         self.supervisor.tell_in_pieces(&text, export);
+    }
+
+    /// The answer to a line, without the newline.
+    fn answer(&mut self, line: &[u8], fds: Vec<OwnedFd>) -> String {
+        let (ports, workers, shared) = (&self.ports, &self.workers, self.workers.shared());
+        match Request::parse(&String::from_utf8_lossy(line)) {
+            Ok(Request::Stats | Request::PortList) => {
+                reply_line(&stats::report(ports, workers, &self.process))
+            }
+            Ok(Request::Fdb(question)) => reply(fdb::addresses(&question, ports, shared)),
+            Ok(Request::FdbFlush(question)) => {
+                let flushed = fdb::flush(&question, ports, shared);
+                // The next data plane is to know of it, too.
+                reply(flushed.inspect(|_| self.notes.is_changed()))
+            }
+            Ok(Request::PortShow(question)) => reply(router::show(&question, ports, workers)),
+            Ok(Request::Log(question)) => reply(set_level(&question.level)),
+            Ok(Request::Trace(question)) => {
+                reply(trace::trace(&question, ports, &self.mirrors, workers))
+            }
+            Ok(Request::Capture(question)) => {
+                let new = self.captures.prepare(&question, fds, ports);
+                reply(new.and_then(|new| self.captures.start(new, ports, &self.wakes, workers)))
+            }
+            Ok(_) => refusal(&["the data plane is not asked this".to_owned()]),
+            Err(why) => refusal(&[why]),
+        }
+    }
+}
+
+fn set_level(level: &str) -> anyhow::Result<LogReply> {
+    let before = log::set_level(level).context("the log has no such level")?;
+    Ok(LogReply { version: PROTOCOL_VERSION, ok: true, level: level.to_owned(), before })
+}
+
+fn reply(reply: anyhow::Result<impl Serialize>) -> String {
+    match reply {
+        Ok(reply) => reply_line(&reply),
+        Err(why) => refusal(&[format!("{why:#}")]),
     }
 }

@@ -1,24 +1,24 @@
-//! Ports that come, change and go while others carry traffic, as the supervisor orders.
-//!
-//! A port that goes with a guest connected is seen by that guest as a link that goes down: it stays
-//! without packets until the supervisor disconnects the guest.
+//! The ports as the control thread sees them, and the front-ends that are linked to them.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
-use anyhow::{Context, ensure};
-use ringway_host::{Carrier, GuestMemory, TapWatch};
-use ringway_net::Negotiated;
-use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
+use anyhow::{Context, bail};
+use ringway_host::{Callee, Carrier, Tap, TapWatch};
+use ringway_switch::PortId;
 
-use super::DataPlane;
 use super::link::Link;
 use super::nat_port::NatState;
 use super::vm_port::VmPort;
+use super::workers::WorkerClient;
 use crate::chatter::Chatter;
-use crate::config::{PortKind, PortSpec};
+use crate::config::PortSpec;
 
-/// One port as the control thread sees it.
+/// One port.
 pub(super) struct Port {
+    pub(super) id: PortId,
     pub(super) spec: PortSpec,
     pub(super) vm: Option<VmPort>,
     /// Each queue of its tap.
@@ -27,16 +27,17 @@ pub(super) struct Port {
     /// Lines that its front-end is the reason for.
     pub(super) chatter: Chatter,
     /// It was removed, and goes for good when its front-end does.
-    is_leaving: bool,
+    pub(super) is_leaving: bool,
 }
 
 impl Port {
-    fn new(spec: PortSpec) -> Self {
+    pub(super) fn new(id: PortId, spec: PortSpec) -> Self {
         Self {
+            id,
             spec,
             vm: None,
             tap: Vec::new(),
-            nat: NatState::default(),
+            nat: NatState::new(id),
             chatter: Chatter::new(),
             is_leaving: false,
         }
@@ -51,199 +52,182 @@ impl Port {
         self.link().is_some()
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
-        self.is_leaving
-    }
-}
-
-impl DataPlane {
-    /// The ids of all ports, as they are now.
-    pub(super) fn ids(&self) -> Vec<PortId> {
-        self.ports.keys().copied().collect()
-    }
-
-    pub(super) fn name(&self, id: PortId) -> &str {
-        self.ports.get(&id).map_or("", |port| &port.spec.name)
-    }
-
-    /// The port of a virtual machine.
-    pub(super) fn vm(&mut self, id: PortId) -> Option<&mut VmPort> {
-        self.ports.get_mut(&id)?.vm.as_mut()
-    }
-
-    /// A port is there; or a tap was opened anew, and takes the place of the one before.
+    /// A front-end has come, for which these options hold: those of the moment at which it came.
     ///
     /// # Errors
-    /// It cannot be served; nothing is left of it.
-    pub(super) fn open_port(
+    /// There is another one.
+    pub(super) fn connect(
         &mut self,
-        id: PortId,
-        spec: PortSpec,
-        fds: Vec<OwnedFd>,
+        number: u32,
+        spec: &PortSpec,
+        callee: Callee,
     ) -> anyhow::Result<()> {
-        ensure!(usize::from(id.0) < PORTS_MAX, "there is no port {}", id.0);
-        // Its rules hold from the first packet on.
-        let has_rules = spec.policy() != PortPolicy::default();
-        let is_new = self.replay.is_some() && !self.ports.contains_key(&id);
-        let rules = match is_new && !has_rules {
-            // As each port is at first.
-            true => Ok(()),
-            false => self.worker.set_policy(id, spec.policy()),
+        let Some(vm) = self.vm.as_mut().filter(|vm| !vm.is_linked()) else {
+            bail!("a front-end is linked already")
         };
-        let opened = rules.and_then(|()| self.attach_end(id, spec, fds));
-        if opened.is_err() {
-            let _ = self.worker.set_policy(id, PortPolicy::default());
-            self.ports.remove(&id);
-        }
-        self.refresh_mirrors();
-        self.told_ips.is_changed();
-        opened
-    }
-
-    fn attach_end(&mut self, id: PortId, spec: PortSpec, fds: Vec<OwnedFd>) -> anyhow::Result<()> {
-        let (is_guest, is_router) = (spec.kind.is_guest(), spec.kind == PortKind::Nat);
-        if !is_router {
-            self.name_port(id, &spec.name);
-        }
-        if !is_guest && let Some(port) = self.ports.get_mut(&id) {
-            port.spec = spec;
-        } else {
-            self.ports.insert(id, Port::new(spec));
-        }
-        let port = self.ports.get_mut(&id).context("the port is gone")?;
-        if is_guest {
-            let vm = VmPort::open(&port.spec).context("starting a thread")?;
-            // Packets for it are dropped and counted.
-            let ends = (vm.mac, 1);
-            self.worker.send_all(move |worker| {
-                worker.attach_guest(id, Negotiated::NOTHING, ends, &GuestMemory::empty());
-            });
-            port.vm = Some(vm);
-            if !port.spec.is_link_up {
-                self.worker.set_link(id, Carrier::Down);
-            }
-            return Ok(());
-        }
-        if is_router {
-            port.nat.take_sockets(fds);
-            match &mut self.replay {
-                Some(replay) => replay.routers.push(id),
-                None => self.attach_nat(id, false)?,
-            }
-            return Ok(());
-        }
-        match &mut self.replay {
-            Some(replay) => replay.taps.push((id, fds)),
-            None => self.attach_tap(id, fds)?,
+        vm.configure(spec);
+        let link = Link::new(number, self.id, vm.mac, vm.offer(), callee);
+        let link = vm.link.insert(link);
+        link.mtu = spec.mtu;
+        vm.configure(&self.spec);
+        let config = vm.config(vm.is_link_up);
+        if let Some(link) = &mut vm.link {
+            // It is told nothing: it has read it, or will.
+            let _ = link.session.set_config(config);
         }
         Ok(())
     }
 
-    /// Removes a port; `true`: its guest was told, and the port goes when its front-end does.
-    pub(super) fn remove_port(&mut self, id: PortId) -> bool {
-        let Some(port) = self.ports.get_mut(&id) else { return false };
-        port.is_leaving = true;
-        self.refresh_mirrors();
-        let leaving = self.leaving(id);
-        self.worker.set_link(id, Carrier::Down);
-        self.have_left(leaving);
-        let Some(port) = self.ports.get_mut(&id) else { return false };
-        let Some(vm) = &mut port.vm else {
-            self.finish_leaving(id);
-            return false;
-        };
-        vm.is_link_up = false;
-        vm.believes = None;
-        let is_told = vm.tell_config();
-        if !vm.is_linked() {
-            self.finish_leaving(id);
-        }
-        is_told
+    /// Says a line about it, unless too much was said.
+    pub(super) fn say(&mut self, line: impl FnOnce(&str)) {
+        let name = &self.spec.name;
+        self.chatter.say(name, || line(name));
     }
 
-    /// The port is gone, its id free.
-    pub(super) fn finish_leaving(&mut self, id: PortId) {
-        self.end_captures_of(id);
-        let Some(port) = self.ports.remove(&id) else { return };
-        // Only then may the guest's memory and fds go with the port.
-        self.worker.ask_all(move |worker| worker.remove_port(id));
-        drop(port);
-        self.refresh_mirrors();
+    /// See [`Chatter::complain`].
+    pub(super) fn complain(&mut self, why: impl Display) {
+        self.chatter.complain(&self.spec.name, why);
     }
 
-    /// Gives a port other options; its kind stays. `true`: its guest was told.
+    /// The queues of its tap, which the supervisor has opened, go to the workers.
     ///
     /// # Errors
-    /// They cannot be followed; then nothing has changed.
-    pub(super) fn change_port(
+    /// The operating system refuses something; no worker has the port then.
+    pub(super) fn attach_tap(
         &mut self,
-        id: PortId,
-        spec: PortSpec,
-        sockets: Vec<OwnedFd>,
-    ) -> anyhow::Result<bool> {
-        let port = self.ports.get_mut(&id).context("the port is gone")?;
-        port.nat.take_sockets(sockets);
-        let before = std::mem::replace(&mut port.spec, spec);
-        let now = port.spec.clone();
-        let mut done = match now.policy() != before.policy() {
-            true => self.worker.set_policy(id, now.policy()),
-            false => Ok(()),
-        };
-        if done.is_ok() && now.nat.forwards != before.nat.forwards {
-            done = self.follow_forwards(id);
+        mut fds: Vec<OwnedFd>,
+        workers: &WorkerClient,
+    ) -> anyhow::Result<()> {
+        let name = self.spec.kind.address();
+        let interfaces = if fds.len() > 1 { fds.pop() } else { None };
+        let mut queues = Vec::new();
+        for fd in fds {
+            let interfaces = interfaces.as_ref().map(OwnedFd::try_clone).transpose()?;
+            let mut queue = Tap::new(fd, name.clone(), interfaces);
+            queue.complete_all(!self.spec.offloads);
+            queues.push(queue);
         }
-        let port = self.ports.get_mut(&id).context("the port is gone")?;
-        if let Err(why) = done {
-            // Those hold already, so they are accepted.
-            let _ = self.worker.set_policy(id, before.policy());
-            port.spec = before;
-            return Err(why);
+        self.tap = queues.iter().map(Tap::watch).collect();
+        workers.attach_tap(self.id, queues)?;
+        if !self.spec.is_link_up {
+            workers.set_link(self.id, Carrier::Down);
         }
-        self.told_ips.is_changed();
-        if now.nat != before.nat || now.mtu != before.mtu {
-            self.tell_nat(id);
+        Ok(())
+    }
+}
+
+/// All ports.
+#[derive(Default)]
+pub(super) struct Ports {
+    all: BTreeMap<PortId, Port>,
+    /// The port of each front-end, until the supervisor says that it is gone.
+    links: BTreeMap<u32, PortId>,
+}
+
+impl Ports {
+    /// The ids of all ports, as they are now.
+    pub(super) fn ids(&self) -> Vec<PortId> {
+        self.all.keys().copied().collect()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Port> {
+        self.all.values()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Port> {
+        self.all.values_mut()
+    }
+
+    pub(super) fn contains(&self, id: PortId) -> bool {
+        self.all.contains_key(&id)
+    }
+
+    pub(super) fn port(&self, id: PortId) -> Option<&Port> {
+        self.all.get(&id)
+    }
+
+    pub(super) fn port_mut(&mut self, id: PortId) -> Option<&mut Port> {
+        self.all.get_mut(&id)
+    }
+
+    pub(super) fn insert(&mut self, port: Port) {
+        self.all.insert(port.id, port);
+    }
+
+    pub(super) fn remove(&mut self, id: PortId) -> Option<Port> {
+        self.all.remove(&id)
+    }
+
+    pub(super) fn name(&self, id: PortId) -> &str {
+        self.port(id).map_or("", |port| &port.spec.name)
+    }
+
+    /// The same of several ports.
+    pub(super) fn names(&self, ids: &[PortId]) -> String {
+        ids.iter().map(|id| self.name(*id)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The port of that name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn called(&self, name: &str) -> anyhow::Result<PortId> {
+        match self.iter().find(|port| port.spec.name == name && !port.is_leaving) {
+            Some(port) => Ok(port.id),
+            None => bail!("there is no port called {name:?}"),
         }
-        if now.notify != before.notify {
-            self.worker.send_all(move |worker| worker.set_notify(id, now.notify));
+    }
+
+    /// The port of a virtual machine.
+    pub(super) fn vm(&mut self, id: PortId) -> Option<&mut VmPort> {
+        self.port_mut(id)?.vm.as_mut()
+    }
+
+    /// The connection of a port, if there is one.
+    pub(super) fn link(&mut self, id: PortId) -> Option<&mut Link> {
+        self.vm(id)?.link.as_mut()
+    }
+
+    /// The same, with the options of the port.
+    ///
+    /// # Errors
+    /// No front-end is connected.
+    pub(super) fn linked(&mut self, id: PortId) -> anyhow::Result<(&mut Link, &PortSpec)> {
+        let port = self.port_mut(id).context("port")?;
+        let link = port.vm.as_mut().and_then(|vm| vm.link.as_mut());
+        Ok((link.context("no front-end is connected")?, &port.spec))
+    }
+
+    /// A front-end is linked to that port.
+    pub(super) fn note_link(&mut self, number: u32, id: PortId) {
+        self.links.insert(number, id);
+    }
+
+    /// The front-end is gone: the port that it was linked to.
+    pub(super) fn forget_link(&mut self, number: u32) -> Option<PortId> {
+        self.links.remove(&number)
+    }
+
+    /// The port of a front-end, as long as the supervisor has not said that it is gone.
+    pub(super) fn of_link(&self, number: u32) -> Option<PortId> {
+        self.links.get(&number).copied()
+    }
+
+    /// The port of a link that is still served.
+    pub(super) fn served(&self, number: u32) -> Option<PortId> {
+        let id = self.of_link(number)?;
+        let link = self.port(id)?.link()?;
+        (link.number == number).then_some(id)
+    }
+
+    pub(super) fn complain(&mut self, id: PortId, why: impl Display) {
+        if let Some(port) = self.port_mut(id) {
+            port.complain(why);
         }
-        if now.has_histograms != before.has_histograms {
-            let is_on = now.has_histograms;
-            self.worker.send_all(move |worker| worker.count_waits(id, is_on));
-        }
-        if now.offloads != before.offloads {
-            self.worker.send_all(move |worker| worker.complete_for_tap(id, !now.offloads));
-        }
-        if now.mirror != before.mirror {
-            self.refresh_mirrors();
-        }
-        if now.is_link_up != before.is_link_up {
-            let leaving = (!now.is_link_up).then(|| self.leaving(id));
-            let is_told = self.ports.get(&id).is_some_and(super::Port::is_linked);
-            self.worker.set_link(
-                id,
-                match now.is_link_up {
-                    false => Carrier::Down,
-                    true if is_told => Carrier::Rising,
-                    true => Carrier::Up,
-                },
-            );
-            leaving.into_iter().for_each(|leaving| self.have_left(leaving));
-        }
-        let port = self.ports.get_mut(&id).context("the port is gone")?;
-        let Some(vm) = &mut port.vm else {
-            if now.is_link_up && !before.is_link_up {
-                self.announce_all();
-            }
-            return Ok(false);
-        };
-        vm.configure(&now);
-        if now.is_link_up != before.is_link_up {
-            vm.plan_belief(now.is_link_up);
-        }
-        self.follow_link(id, &before);
-        let port = self.ports.get_mut(&id).context("the port is gone")?;
-        let Some(vm) = &mut port.vm else { return Ok(false) };
-        let is_news = now.is_link_up != before.is_link_up || now.mtu != before.mtu;
-        Ok(is_news && vm.tell_config())
+    }
+
+    /// The first of the times that ports tell of.
+    pub(super) fn earliest(&self, at: impl Fn(&Port) -> Option<Instant>) -> Option<Instant> {
+        self.iter().filter_map(at).min()
     }
 }

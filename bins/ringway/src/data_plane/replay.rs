@@ -8,22 +8,25 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
-use ringway_host::{Carrier, Journal, QueueFds, Tap, Worker};
-use ringway_supervisor::wire::{KnownStation, ToSupervisor};
+use ringway_host::QueueFds;
+use ringway_supervisor::wire::KnownStation;
 use ringway_switch::PortId;
-use ringway_vhost_user::position_from_base;
+use ringway_vhost_user::{base_from_position, position_from_base};
 use ringway_virtq::{Broken, Format, Position, QueueSetup};
 use serde::{Deserialize, Serialize};
-use tracing::error;
 
-use super::workers::NO_ANSWER;
-use super::workers::handle::Promise;
-use super::{DataPlane, Port};
+use super::link::Link;
+use super::ports::{Port, Ports};
+use super::workers::{Promise, WorkerClient};
+
+/// Most bytes of positions: 2,048 rings have fewer.
+const POSITIONS_LEN_MAX: usize = 1 << 20;
+
+/// Rounds after which what a worker has handed to another one is with its receiver.
+const HAND_OVERS: usize = 2;
 
 /// Noted until `Go`.
 #[derive(Debug, Default)]
@@ -48,13 +51,6 @@ pub(super) struct Start {
     pub(super) setup: QueueSetup,
     pub(super) is_told: bool,
     pub(super) fds: QueueFds,
-}
-
-/// A queue that a worker starts.
-struct PendingStart {
-    id: PortId,
-    queue: QueueId,
-    started: Promise<Result<(), Broken>>,
 }
 
 /// Where a queue is to start.
@@ -96,279 +92,161 @@ impl Replay {
         self.starts.retain(|start| start.port != id);
         self.discards.retain(|discard| discard.port != id);
     }
+
+    /// A queue does not start after all.
+    pub(super) fn cancel(&mut self, id: PortId, index: u16) {
+        self.starts.retain(|start| (start.port, start.index) != (id, index));
+    }
+
+    /// A piece of the text of [`Positions`] has come.
+    pub(super) fn add_positions(&mut self, piece: Vec<u8>) {
+        if self.positions.len() + piece.len() <= POSITIONS_LEN_MAX {
+            self.positions.extend(piece);
+        }
+    }
 }
 
-impl DataPlane {
-    /// All ports and front-ends are known. The workers have done their part of it before a
-    /// predecessor stops.
-    pub(super) fn is_ready(&self) {
-        self.worker.catch_up();
-        self.supervisor.tell(&ToSupervisor::Ready { refusal: None });
+impl Start {
+    /// Receive queues start first: a packet to a port that does not run yet is dropped.
+    pub(super) fn is_receiving(&self, ports: &mut Ports) -> bool {
+        let queue = ports.link(self.port).and_then(|link| link.queue(self.index).ok());
+        queue.is_some_and(|queue| queue.queue == ringway_device::Queue::ToGuest)
     }
 
-    /// Everything that was noted is done: this process serves from now on.
-    pub(super) fn go(&mut self, journal: Option<OwnedFd>) {
-        let Some(replay) = self.replay.take() else { return };
-        let journal = journal.and_then(|file| self.take_journal(&file));
-        let positions: Positions = serde_json::from_slice(&replay.positions).unwrap_or_default();
-        self.restore_stands(&positions);
-        // Receive queues come first: a packet to a port that does not run yet is dropped.
-        let follows = !replay.starts.is_empty();
-        let (receiving, sending) =
-            replay.starts.into_iter().partition(|start| self.is_receiving(start));
-        self.start_all_at_last(receiving, &positions);
-        for (id, fds) in replay.taps {
-            if let Err(why) = self.attach_tap(id, fds) {
-                self.complain(id, format_args!("its tap cannot be served: {why:#}"));
-            }
-        }
-        for id in replay.routers {
-            match self.attach_nat(id, follows) {
-                Ok(()) => {
-                    let known = replay.stations.get(&id).map_or(&[][..], Vec::as_slice);
-                    self.remember_stations(id, known);
-                }
-                Err(why) => {
-                    self.complain(id, format_args!("the router cannot be opened: {why:#}"));
-                }
-            }
-        }
-        self.worker.send_all(Worker::deliver_handed_over);
-        self.remember_learned();
-        self.start_all_at_last(sending, &positions);
-        for discard in replay.discards {
-            self.discard_at_last(discard, &positions);
-        }
-        // Asked for their counters, the workers go on from those in the journal.
-        self.worker.ask_all(Worker::snapshots);
-        if let Some(journal) = journal {
-            journal.settle();
-        }
-        self.supervisor.tell(&ToSupervisor::Running {});
+    /// Where it is to start.
+    fn ask_place(
+        &self,
+        positions: &Positions,
+        ports: &mut Ports,
+        workers: &WorkerClient,
+    ) -> anyhow::Result<Place> {
+        let Self { port, index, setup, .. } = *self;
+        let (link, _) = ports.linked(port)?;
+        let queue = link.queue(index)?;
+        Ok(match positions.stand(link, index).filter(|stand| stand.ran) {
+            Some(stand) => Place::Known(position_from_base(stand.base, link.format())),
+            None if self.is_told => Place::Asked(workers.position_by_ring(port, queue, setup)),
+            None => Place::Known(setup.position),
+        })
     }
 
-    fn is_receiving(&mut self, start: &Start) -> bool {
-        let queue = self.queue_of(start.port, start.index);
-        queue.is_ok_and(|queue| queue.queue == ringway_device::Queue::ToGuest)
-    }
-
-    fn start_all_at_last(&mut self, starts: Vec<Start>, positions: &Positions) {
-        // All are asked, and begun, before any answer is waited for: each would cost a sleep of
-        // two threads.
-        let asked: Vec<_> =
-            starts.into_iter().map(|start| (self.ask_position(&start, positions), start)).collect();
-        self.worker.catch_up();
-        let begin = |(position, start): (_, Start)| {
-            let (id, index) = (start.port, start.index);
-            (id, index, self.begin_at_last(start, position))
+    fn begin(
+        self,
+        place: anyhow::Result<Place>,
+        ports: &mut Ports,
+        workers: &WorkerClient,
+    ) -> anyhow::Result<(QueueId, Promise<Result<(), Broken>>)> {
+        let Self { port, index, mut setup, mut fds, .. } = self;
+        let queue = ports.linked(port)?.0.queue(index)?;
+        setup.position = match place? {
+            Place::Known(position) => position,
+            Place::Asked(shown) => shown.of(queue)?,
         };
-        let begun: Vec<_> = asked.into_iter().map(begin).collect();
-        self.worker.catch_up();
-        for (id, index, begun) in begun {
-            if let Err(why) = begun.and_then(|begun| self.has_begun(begun)) {
-                self.complain(id, format_args!("queue {index} cannot go on: {why:#}"));
-                if let Ok(link) = self.linked(id) {
-                    link.session.start_failed(index);
-                }
-            }
-        }
+        fds.calls_at_start = true;
+        Ok((queue, workers.start_queue(port, queue, setup, fds)))
+    }
+}
+
+impl Positions {
+    fn stand(&self, link: &Link, index: u16) -> Option<Stand> {
+        self.links.get(&link.number)?.get(&index).copied()
     }
 
-    /// The workers note what they do in it. Without one rings go on where they show it themselves.
-    fn take_journal(&mut self, file: &OwnedFd) -> Option<Arc<Journal>> {
-        let opened = Journal::open(file).and_then(|journal| {
-            let journal = Arc::new(journal);
-            self.replayed = journal.interrupted() as u64;
-            // The notes in it count only for the data plane that follows at once.
-            let noted = journal.clone();
-            let set = self.worker.ask_all(move |worker| worker.set_journal(Some(noted)));
-            let set: Result<(), _> = set.into_iter().collect();
-            set.inspect_err(|_| journal.settle()).map(|()| journal)
-        });
-        match opened {
-            Ok(journal) => {
-                self.set_notes(journal.clone());
-                Some(journal)
-            }
-            Err(why) => {
-                // None may hand over in it what another one looks for in its own memory.
-                self.worker.ask_all(|worker| worker.set_journal(None));
-                error!("{why}: after the end of this process rings cannot all go on");
-                None
-            }
-        }
-    }
-
-    fn stand(&mut self, id: PortId, index: u16, positions: &Positions) -> Option<Stand> {
-        let number = self.link_of(id)?.number;
-        positions.links.get(&number)?.get(&index).copied()
+    fn note(&mut self, link: &Link, index: u16, stand: Stand) {
+        self.links.entry(link.number).or_default().insert(index, stand);
     }
 
     /// Rings that did not run stand where the predecessor had stopped them.
-    fn restore_stands(&mut self, positions: &Positions) {
-        for (number, rings) in &positions.links {
-            let Some(id) = self.links.get(number).copied() else { continue };
-            let Some(link) = self.link_of(id) else { continue };
+    pub(super) fn restore(&self, ports: &mut Ports) {
+        for (number, rings) in &self.links {
+            let Some(link) = ports.of_link(*number).and_then(|id| ports.link(id)) else { continue };
             for (&index, stand) in rings.iter().filter(|(_, stand)| !stand.ran) {
                 link.session.stood_at(index, stand.base, stand.goes_on);
             }
         }
     }
 
-    /// Where a queue is to start.
-    fn ask_position(&mut self, start: &Start, positions: &Positions) -> anyhow::Result<Place> {
-        let Start { port: id, index, setup, .. } = *start;
-        let queue = self.queue_of(id, index)?;
-        let format = self.format_of(id);
-        Ok(match self.stand(id, index, positions).filter(|stand| stand.ran) {
-            Some(stand) => Place::Known(position_from_base(stand.base, format)),
-            None if start.is_told => {
-                let owner = self.worker.owner(queue.pair);
-                Place::Asked(owner.begin(move |worker| worker.position_by_ring(id, queue, &setup)))
-            }
-            None => Place::Known(setup.position),
-        })
-    }
-
-    fn begin_at_last(
-        &mut self,
-        start: Start,
-        place: anyhow::Result<Place>,
-    ) -> anyhow::Result<PendingStart> {
-        let Start { port: id, index, mut setup, mut fds, .. } = start;
-        let queue = self.queue_of(id, index)?;
-        setup.position = match place? {
-            Place::Known(position) => position,
-            Place::Asked(shown) => {
-                let shown = shown.wait().context(NO_ANSWER)?;
-                shown.map_err(|why| anyhow!("{queue}: {}", why.0))?
-            }
+    /// Starts queues; one that cannot go on is the only one that does not.
+    pub(super) fn start_all(&self, starts: Vec<Start>, ports: &mut Ports, workers: &WorkerClient) {
+        // All are asked, and begun, before any answer is waited for: each would cost a sleep of
+        // two threads.
+        let ask = |start: Start| (start.ask_place(self, ports, workers), start);
+        let asked: Vec<_> = starts.into_iter().map(ask).collect();
+        workers.catch_up();
+        let begin = |(place, start): (_, Start)| {
+            (start.port, start.index, start.begin(place, ports, workers))
         };
-        fds.calls_at_start = true;
-        let owner = self.worker.owner(queue.pair);
-        let started = owner.begin(move |worker| worker.start_queue(id, queue, &setup, fds));
-        Ok(PendingStart { id, queue, started })
+        let begun: Vec<_> = asked.into_iter().map(begin).collect();
+        workers.catch_up();
+        for (id, index, begun) in begun {
+            let started = begun.and_then(|(queue, started)| started.of(queue).map(|()| queue));
+            match started {
+                Ok(queue) => ports.note_start(id, queue, workers.shared()),
+                Err(why) => {
+                    ports.complain(id, format_args!("queue {index} cannot go on: {why:#}"));
+                    if let Some(link) = ports.link(id) {
+                        link.session.start_failed(index);
+                    }
+                }
+            }
+        }
     }
 
-    fn has_begun(&mut self, begun: PendingStart) -> anyhow::Result<()> {
-        let PendingStart { id, queue, started } = begun;
-        let started = started.wait().context(NO_ANSWER)?;
-        started.map_err(|why| anyhow!("{queue}: {}", why.0))?;
-        self.note_start(id, queue);
-        Ok(())
-    }
-
-    fn discard_at_last(&mut self, discard: Discard, positions: &Positions) {
-        let Discard { port: id, index, mut setup, call } = discard;
-        let Ok(queue) = self.queue_of(id, index) else { return };
-        let format = self.format_of(id);
-        match self.stand(id, index, positions) {
-            Some(stand) => setup.position = position_from_base(stand.base, format),
+    /// Empties a transmitq at last.
+    pub(super) fn discard(&self, mut discard: Discard, link: &mut Link, workers: &WorkerClient) {
+        let (index, format) = (discard.index, link.format());
+        let Ok(queue) = link.queue(index) else { return };
+        match self.stand(link, index) {
+            Some(stand) => discard.setup.position = position_from_base(stand.base, format),
             None if format == Format::Packed => {
-                let owner = self.worker.owner(queue.pair);
-                match owner.ask(move |worker| worker.position_by_ring(id, queue, &setup)) {
-                    Some(Ok(position)) => setup.position = position,
+                match workers.position_by_ring(link.port, queue, discard.setup).wait() {
+                    Some(Ok(position)) => discard.setup.position = position,
                     // It is left alone until the front-end starts it.
                     Some(Err(_)) | None => return,
                 }
             }
             None => {}
         }
-        let Ok(call) = self.call_fd(id, call) else { return };
-        let owner = self.worker.owner(queue.pair);
-        let discarded = owner.ask(move |worker| worker.discard_packets(id, queue, &setup, call));
-        let Some(discarded) = discarded.flatten() else { return };
-        let base = ringway_vhost_user::base_from_position(discarded.position, format);
-        if let Ok(link) = self.linked(id) {
-            link.session.stood_at(index, base, true);
-            if discarded.has_more {
-                link.kicks.look_again(index);
-            }
+        if let Some(position) = link.discard(discard, workers) {
+            link.session.stood_at(index, base_from_position(position, format), true);
         }
     }
 
-    fn format_of(&mut self, id: PortId) -> Format {
-        let negotiated = self.link_of(id).and_then(|link| link.negotiated);
-        negotiated.map_or(Format::Split, |negotiated| negotiated.format)
-    }
-
-    /// The queues of a tap, which the supervisor has opened, go to the workers.
-    pub(super) fn attach_tap(&mut self, id: PortId, mut fds: Vec<OwnedFd>) -> anyhow::Result<()> {
-        let Some(port) = self.ports.get_mut(&id) else { return Ok(()) };
-        let name = port.spec.kind.address();
-        let interfaces = if fds.len() > 1 { fds.pop() } else { None };
-        let mut queues = Vec::new();
-        for fd in fds {
-            let interfaces = interfaces.as_ref().map(OwnedFd::try_clone).transpose()?;
-            let mut queue = Tap::new(fd, name.clone(), interfaces);
-            queue.complete_all(!port.spec.offloads);
-            queues.push(queue);
-        }
-        port.tap = queues.iter().map(Tap::watch).collect();
-        let is_up = port.spec.is_link_up;
-        self.worker.attach_tap(id, queues)?;
-        if !is_up {
-            self.worker.set_link(id, Carrier::Down);
-        }
-        self.announce_all();
-        Ok(())
-    }
-
-    /// Where all rings stand, which stop for good: nothing is sent, called or told from now on.
-    pub(super) fn quiesce(&mut self) -> Positions {
-        let mut positions = Positions::default();
-        self.is_frozen = true;
-        self.worker.stop_reading_taps();
-        self.stop_listening();
-        let running = self.running_queues();
+    /// Stops all rings for good: where they stand.
+    pub(super) fn of_stopped(ports: &mut Ports, workers: &WorkerClient) -> Self {
+        let mut positions = Self::default();
+        let running = running_queues(ports);
         for of_guest in [true, false] {
             let is_of_guest =
                 |queue: &QueueId| (queue.queue != ringway_device::Queue::ToGuest) == of_guest;
             let stopping = running.iter().filter(|(.., queue)| is_of_guest(queue));
             let stopping: Vec<_> = stopping
-                .map(|&(id, index, queue)| {
-                    let owner = self.worker.owner(queue.pair);
-                    (id, index, owner.begin(move |worker| worker.stop_queue(id, queue)))
-                })
+                .map(|&(id, index, queue)| (id, index, workers.stop_queue(id, queue)))
                 .collect();
-            self.worker.catch_up();
+            workers.catch_up();
             for (id, index, stopped) in stopping {
                 let Some(position) = stopped.wait().flatten() else { continue };
-                let format = self.format_of(id);
-                let Some(number) = self.link_of(id).map(|link| link.number) else { continue };
-                let base = ringway_vhost_user::base_from_position(position, format);
-                let stand = Stand { base, goes_on: true, ran: true };
-                positions.links.entry(number).or_default().insert(index, stand);
+                let Some(link) = ports.link(id) else { continue };
+                let base = base_from_position(position, link.format());
+                positions.note(link, index, Stand { base, goes_on: true, ran: true });
             }
             // Packets that workers hand over to each other arrive.
-            (0..HAND_OVERS).for_each(|_| self.worker.catch_up());
+            (0..HAND_OVERS).for_each(|_| workers.catch_up());
         }
-        for vm in self.ports.values().filter_map(|port: &Port| port.vm.as_ref()) {
-            let Some(link) = &vm.link else { continue };
+        for link in ports.iter().filter_map(Port::link) {
             for index in 0..link.session.ring_count() {
                 let Some((base, goes_on)) = link.session.stood(index) else { continue };
-                let stand = Stand { base, goes_on, ran: false };
-                positions.links.entry(link.number).or_default().insert(index, stand);
+                positions.note(link, index, Stand { base, goes_on, ran: false });
             }
         }
-        self.leave_notes();
-        self.tell_all_stations();
-        self.worker.ask_all(|worker| worker.set_journal(None));
         positions
-    }
-
-    fn running_queues(&mut self) -> Vec<(PortId, u16, QueueId)> {
-        let mut running = Vec::new();
-        for id in self.ids() {
-            let Some(link) = self.link_of(id) else { continue };
-            let indexes: Vec<u16> = link.session.running().collect();
-            for index in indexes {
-                running.extend(self.queue_of(id, index).ok().map(|queue| (id, index, queue)));
-            }
-        }
-        running
     }
 }
 
-/// Rounds after which what a worker has handed to another one is with its receiver.
-const HAND_OVERS: usize = 2;
+fn running_queues(ports: &Ports) -> Vec<(PortId, u16, QueueId)> {
+    let of_link = |link: &Link| {
+        let queue = |index| Some((link.port, index, link.queue(index).ok()?));
+        link.session.running().filter_map(queue).collect::<Vec<_>>()
+    };
+    ports.iter().filter_map(Port::link).flat_map(of_link).collect()
+}

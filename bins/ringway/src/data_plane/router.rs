@@ -6,7 +6,8 @@ use ringway_nat::{FlowLook, Protocol, Station};
 use ringway_nat::{Forward, Place};
 use ringway_switch::PortId;
 
-use super::DataPlane;
+use super::ports::Ports;
+use super::workers::WorkerClient;
 use crate::config::PortKind;
 use crate::control::{
     PROTOCOL_VERSION, PortShowQuestion, PortShowReply, ShownFlow, ShownForward, ShownGuest,
@@ -14,46 +15,52 @@ use crate::control::{
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-impl DataPlane {
-    pub(super) fn show(&self, question: &PortShowQuestion) -> anyhow::Result<PortShowReply> {
-        let (name, id) = (&question.name, self.port_called(&question.name)?);
-        let port = self.ports.get(&id).context("it is gone")?;
-        let advice = "`ringway stats` shows what other ports do";
-        ensure!(port.spec.kind == PortKind::Nat, "{name:?} is no router (nat:): {advice}");
-        let guest = question.guest.clone();
-        let look = move |worker: &mut Worker| Some(worker.nat(id)?.look(guest.as_deref(), now()));
-        let look = self.worker.first().ask(look);
-        let look = look.flatten().context("no worker answers")?;
-        let guest = question.guest.as_ref();
-        let is_asked = |it: &&Forward| guest.is_none_or(|name| *name == it.guest);
-        let bound = port.nat.bound().filter(is_asked).map(|it| shown(it, None));
-        let failed = port.nat.failed().filter(|(it, _)| is_asked(it));
-        let failed = failed.map(|(it, why)| shown(it, Some(why.to_owned())));
-        Ok(PortShowReply {
-            version: PROTOCOL_VERSION,
-            ok: true,
-            guests: look.stations.into_iter().map(shown_guest).collect(),
-            forwards: bound.chain(failed).collect(),
-            flows: look.flows.into_iter().map(|flow| self.shown_flow(flow)).collect(),
-            flows_count: look.flows_count as u64,
-        })
-    }
+/// Shows one.
+///
+/// # Errors
+/// There is no such router, or its worker has ended.
+pub(super) fn show(
+    question: &PortShowQuestion,
+    ports: &Ports,
+    workers: &WorkerClient,
+) -> anyhow::Result<PortShowReply> {
+    let (name, id) = (&question.name, ports.called(&question.name)?);
+    let port = ports.port(id).context("it is gone")?;
+    let advice = "`ringway stats` shows what other ports do";
+    ensure!(port.spec.kind == PortKind::Nat, "{name:?} is no router (nat:): {advice}");
+    let guest = question.guest.clone();
+    let look = move |worker: &mut Worker| Some(worker.nat(id)?.look(guest.as_deref(), now()));
+    let look = workers.first().ask(look);
+    let look = look.flatten().context("no worker answers")?;
+    let guest = question.guest.as_ref();
+    let is_asked = |it: &&Forward| guest.is_none_or(|name| *name == it.guest);
+    let bound = port.nat.bound().filter(is_asked).map(|it| shown(it, None));
+    let failed = port.nat.failed().filter(|(it, _)| is_asked(it));
+    let failed = failed.map(|(it, why)| shown(it, Some(why.to_owned())));
+    Ok(PortShowReply {
+        version: PROTOCOL_VERSION,
+        ok: true,
+        guests: look.stations.into_iter().map(shown_guest).collect(),
+        forwards: bound.chain(failed).collect(),
+        flows: look.flows.into_iter().map(|flow| shown_flow(flow, ports)).collect(),
+        flows_count: look.flows_count as u64,
+    })
+}
 
-    fn shown_flow(&self, flow: FlowLook) -> ShownFlow {
-        let (protocol, remote) = (flow.key.protocol, flow.key.to);
-        ShownFlow {
-            port: self.name(PortId(flow.key.guest.0)).to_owned(),
-            protocol: protocol_name(protocol).to_owned(),
-            guest: flow.key.from.to_string(),
-            remote: match protocol {
-                Protocol::Echo => remote.ip().to_string(),
-                Protocol::Tcp | Protocol::Udp => remote.to_string(),
-            },
-            state: flow.state.to_owned(),
-            from_guest_bytes: flow.from_guest,
-            to_guest_bytes: flow.to_guest,
-            idle_s: flow.idle_ns / NS_PER_S,
-        }
+fn shown_flow(flow: FlowLook, ports: &Ports) -> ShownFlow {
+    let (protocol, remote) = (flow.key.protocol, flow.key.to);
+    ShownFlow {
+        port: ports.name(PortId(flow.key.guest.0)).to_owned(),
+        protocol: protocol_name(protocol).to_owned(),
+        guest: flow.key.from.to_string(),
+        remote: match protocol {
+            Protocol::Echo => remote.ip().to_string(),
+            Protocol::Tcp | Protocol::Udp => remote.to_string(),
+        },
+        state: flow.state.to_owned(),
+        from_guest_bytes: flow.from_guest,
+        to_guest_bytes: flow.to_guest,
+        idle_s: flow.idle_ns / NS_PER_S,
     }
 }
 

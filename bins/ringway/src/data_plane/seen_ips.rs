@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::wire::{List, SEEN_IPS_MAX, SeenIp, ToSupervisor};
-use ringway_switch::{IPS_PER_PORT_MAX, PortId, PortPolicy, VlanId};
+use ringway_switch::{IPS_PER_PORT_MAX, PortId, PortPolicy, Shared, VlanId};
 
-use super::DataPlane;
+use super::ports::Ports;
 use super::uplinks::now_ms;
 
 /// From the news that something was seen until it is told: a guest says several things at once.
@@ -47,46 +47,44 @@ impl LastIps {
         self.all = now;
         changes
     }
+
+    /// The time has come: what the supervisor is to hear.
+    pub(super) fn take_due(&mut self, ports: &Ports, shared: &Shared) -> Vec<ToSupervisor> {
+        self.due = asks_for_ips(ports).then(|| Instant::now() + AGAIN_AFTER);
+        let told = |(port, ips): (PortId, _)| {
+            let ips = List::new(ips).unwrap_or_default();
+            ToSupervisor::SeenIps { port: port.0, ips }
+        };
+        self.follow(seen_ips(ports, shared)).into_iter().map(told).collect()
+    }
 }
 
-impl DataPlane {
-    pub(super) fn tell_due_ips(&mut self) {
-        let asks = self.asks_for_ips();
-        let now = self.seen_ips();
-        self.told_ips.due = asks.then(|| Instant::now() + AGAIN_AFTER);
-        for (port, ips) in self.told_ips.follow(now) {
-            let ips = List::new(ips).unwrap_or_default();
-            self.supervisor.tell(&ToSupervisor::SeenIps { port: port.0, ips });
-        }
-    }
+fn asks_for_ips(ports: &Ports) -> bool {
+    ports.iter().any(|port| port.spec.syncs_neighbours)
+}
 
-    fn asks_for_ips(&self) -> bool {
-        self.ports.values().any(|port| port.spec.syncs_neighbours)
+/// Of ports that have no locked ones; and none that another port is locked to.
+pub(super) fn seen_ips(ports: &Ports, shared: &Shared) -> OfPorts {
+    if !asks_for_ips(ports) {
+        return OfPorts::new();
     }
-
-    /// Of ports that have no locked ones; and none that another port is locked to.
-    pub(super) fn seen_ips(&self) -> OfPorts {
-        if !self.asks_for_ips() {
-            return OfPorts::new();
-        }
-        let mut locked = Vec::new();
-        for port in self.ports.values() {
-            let PortPolicy { locked_ips, vlan, .. } = port.spec.rules.policy();
-            let vlan = vlan.of_untagged().map(VlanId::raw);
-            locked.extend(locked_ips.into_iter().map(|ip| (ip, vlan)));
-        }
-        let mut all = OfPorts::new();
-        for seen in self.worker.shared().seen_ips(now_ms()) {
-            let Some(port) = self.ports.get(&seen.port) else { continue };
-            let is_open = port.spec.rules.policy().locked_ips.is_empty();
-            let is_locked = locked.contains(&(seen.ip, Some(seen.vlan)));
-            if port.spec.kind.is_guest() && is_open && !is_locked {
-                let seen_ip = SeenIp { vlan: seen.vlan, address: seen.address.0, ip: seen.ip };
-                all.entry(seen.port).or_default().push(seen_ip);
-            }
-        }
-        all
+    let mut locked = Vec::new();
+    for port in ports.iter() {
+        let PortPolicy { locked_ips, vlan, .. } = port.spec.rules.policy();
+        let vlan = vlan.of_untagged().map(VlanId::raw);
+        locked.extend(locked_ips.into_iter().map(|ip| (ip, vlan)));
     }
+    let mut all = OfPorts::new();
+    for seen in shared.seen_ips(now_ms()) {
+        let Some(port) = ports.port(seen.port) else { continue };
+        let is_open = port.spec.rules.policy().locked_ips.is_empty();
+        let is_locked = locked.contains(&(seen.ip, Some(seen.vlan)));
+        if port.spec.kind.is_guest() && is_open && !is_locked {
+            let seen_ip = SeenIp { vlan: seen.vlan, address: seen.address.0, ip: seen.ip };
+            all.entry(seen.port).or_default().push(seen_ip);
+        }
+    }
+    all
 }
 
 #[cfg(test)]

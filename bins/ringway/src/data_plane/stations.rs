@@ -10,7 +10,8 @@ use ringway_net::MacAddress;
 use ringway_supervisor::wire::{KNOWN_STATIONS_MAX, KnownStation, List, ToSupervisor};
 use ringway_switch::PortId;
 
-use super::{DataPlane, Port};
+use super::ports::{Port, Ports};
+use super::workers::WorkerClient;
 use crate::config::PortKind;
 
 /// As often as this at most: a guest cannot keep the supervisor busy.
@@ -43,36 +44,32 @@ impl StationNews {
         let at = self.last.map_or(now, |last| now.max(last + SOONEST));
         self.due.entry(router).or_insert(at);
     }
-}
 
-impl DataPlane {
-    pub(super) fn tell_due_stations(&mut self) {
+    /// Routers whose time has come: what the supervisor is to hear.
+    pub(super) fn take_due(&mut self, workers: &WorkerClient) -> Vec<ToSupervisor> {
         let now = Instant::now();
-        let due = self.station_news.due.iter().filter(|(_, at)| **at <= now);
+        let due = self.due.iter().filter(|(_, at)| **at <= now);
         let due: Vec<PortId> = due.map(|(router, _)| *router).collect();
-        due.into_iter().for_each(|router| self.tell_stations(router));
+        due.into_iter().filter_map(|router| self.take(router, workers)).collect()
     }
 
     /// Another process goes on with what is known now, also with what no worker has told of yet.
-    pub(super) fn tell_all_stations(&mut self) {
-        let is_router = |port: &Port| port.spec.kind == PortKind::Nat;
-        let routers = self.ports.iter().filter(|(_, port)| is_router(port));
-        let routers: Vec<PortId> = routers.map(|(id, _)| *id).collect();
-        if self.station_news.is_known {
-            routers.into_iter().for_each(|router| self.tell_stations(router));
-        }
+    pub(super) fn take_all(&mut self, ports: &Ports, workers: &WorkerClient) -> Vec<ToSupervisor> {
+        let is_router = |port: &&Port| self.is_known && port.spec.kind == PortKind::Nat;
+        let routers: Vec<PortId> = ports.iter().filter(is_router).map(|port| port.id).collect();
+        routers.into_iter().filter_map(|router| self.take(router, workers)).collect()
     }
 
-    fn tell_stations(&mut self, router: PortId) {
-        self.station_news.due.remove(&router);
-        self.station_news.last = Some(Instant::now());
+    fn take(&mut self, router: PortId, workers: &WorkerClient) -> Option<ToSupervisor> {
+        self.due.remove(&router);
+        self.last = Some(Instant::now());
         let take = move |worker: &mut Worker| Some(worker.nat(router)?.take_notes(now()));
-        let mut notes = match self.worker.first().ask(take) {
-            Some(Some(notes)) => notes,
-            // The router is gone.
-            Some(None) => return,
-            None => return self.station_news.note(router),
+        let Some(notes) = workers.first().ask(take) else {
+            self.note(router);
+            return None;
         };
+        // The router may be gone.
+        let mut notes = notes?;
         notes.truncate(KNOWN_STATIONS_MAX);
         let known = notes.into_iter().map(|note| KnownStation {
             port: note.guest.0,
@@ -81,33 +78,22 @@ impl DataPlane {
             is_leased: note.is_leased,
         });
         let stations = List::new(known.collect()).unwrap_or_default();
-        self.supervisor.tell(&ToSupervisor::Stations { port: router.0, stations });
+        Some(ToSupervisor::Stations { port: router.0, stations })
     }
+}
 
-    /// The stations that were known of a router count when rings start.
-    pub(super) fn note_stations(
-        &mut self,
-        router: PortId,
-        stations: List<KnownStation, KNOWN_STATIONS_MAX>,
-    ) {
-        if let Some(replay) = &mut self.replay {
-            replay.stations.insert(router, stations.into_inner());
+/// A router that was just opened goes on with the stations that were known.
+pub(super) fn remember_stations(router: PortId, known: &[KnownStation], workers: &WorkerClient) {
+    let note = |known: &KnownStation| Note {
+        guest: Guest(known.port),
+        mac: MacAddress(known.address),
+        address: known.ip,
+        is_leased: known.is_leased,
+    };
+    let notes: Vec<Note> = known.iter().map(note).collect();
+    workers.first().send(move |worker| {
+        if let Some(nat) = worker.nat(router) {
+            nat.remember(&notes, now());
         }
-    }
-
-    /// A router that was just opened goes on with that.
-    pub(super) fn remember_stations(&self, router: PortId, stations: &[KnownStation]) {
-        let note = |known: &KnownStation| Note {
-            guest: Guest(known.port),
-            mac: MacAddress(known.address),
-            address: known.ip,
-            is_leased: known.is_leased,
-        };
-        let notes: Vec<Note> = stations.iter().map(note).collect();
-        self.worker.first().send(move |worker| {
-            if let Some(nat) = worker.nat(router) {
-                nat.remember(&notes, now());
-            }
-        });
-    }
+    });
 }

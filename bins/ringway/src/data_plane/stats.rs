@@ -9,78 +9,95 @@ use ringway_host::{
 };
 use ringway_nat::Forward;
 use ringway_net::{Counters, DropReason, Features, HISTOGRAM_BOUNDS_NS, Histogram, MacAddress};
+use ringway_switch::{MACS_MAX, PortId, Shared};
 use ringway_virtq::Format;
 
 use super::link::Link;
+use super::ports::{Port, Ports};
+use super::process::Process;
 use super::router::kind_name;
 use super::sandbox::Sandbox;
-use super::{DataPlane, Port};
+use super::seen_ips::seen_ips;
+use super::uplinks::now_ms;
+use super::workers::WorkerClient;
 use crate::control::{
     DataPlaneStats, DirectionStats, EffortStats, HistogramStats, NatStats, PROTOCOL_VERSION,
     PacingStats, PairStats, PortStats, QueueStats, StatsReply, WaitStats, WorkerStats,
 };
 use crate::units;
 
-impl DataPlane {
-    pub(super) fn stats(&self) -> StatsReply {
-        let snapshots = self.worker.ask_all(Worker::snapshots).into_iter().flatten();
-        let snapshots: Vec<PortSnapshot> = snapshots.collect();
-        let (seen, used) = (self.seen_ips(), self.other_addresses());
-        let ports = self.ports.iter().filter(|(_, port)| !port.is_leaving()).map(|(&id, port)| {
-            let of_port = snapshots.iter().filter(|snapshot| snapshot.port == id);
-            let of_port: Vec<_> = of_port.collect();
-            let nat = of_port.iter().find_map(|snapshot| snapshot.nat.as_deref());
-            let nat = nat.map(|nat| self.nat_stats(port, nat));
-            let seen = seen.get(&id).into_iter().flatten();
-            let seen_ips = seen.map(|seen| seen.ip.to_string()).collect();
-            let used_mac = used.get(&id).map(MacAddress::to_string);
-            PortStats { nat, used_mac, seen_ips, ..port_stats(port, &of_port) }
-        });
-        StatsReply {
-            version: PROTOCOL_VERSION,
-            ok: true,
-            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            sandbox: None,
-            data_plane: Some(DataPlaneStats {
-                sandbox: self.sandbox.as_ref().map_or_else(|| "off".into(), Sandbox::text),
-                replayed: self.replayed,
-                ..DataPlaneStats::default()
-            }),
-            daemon: None,
-            ports: ports.collect(),
-            workers: self.worker.ask_all(Worker::effort).iter().map(worker_stats).collect(),
-        }
+/// The statistics of this process.
+pub(super) fn report(ports: &Ports, workers: &WorkerClient, process: &Process) -> StatsReply {
+    let snapshots = workers.ask_all(Worker::snapshots).into_iter().flatten();
+    let snapshots: Vec<PortSnapshot> = snapshots.collect();
+    let shared = workers.shared();
+    let (seen, used) = (seen_ips(ports, shared), other_addresses(ports, shared));
+    let shown = ports.iter().filter(|port| !port.is_leaving).map(|port| {
+        let of_port = snapshots.iter().filter(|snapshot| snapshot.port == port.id);
+        let of_port: Vec<_> = of_port.collect();
+        let nat = of_port.iter().find_map(|snapshot| snapshot.nat.as_deref());
+        let nat = nat.map(|nat| nat_stats(port, nat, ports));
+        let seen = seen.get(&port.id).into_iter().flatten();
+        let seen_ips = seen.map(|seen| seen.ip.to_string()).collect();
+        let used_mac = used.get(&port.id).map(MacAddress::to_string);
+        PortStats { nat, used_mac, seen_ips, ..port_stats(port, &of_port) }
+    });
+    StatsReply {
+        version: PROTOCOL_VERSION,
+        ok: true,
+        uptime_ms: u64::try_from(process.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        sandbox: None,
+        data_plane: Some(DataPlaneStats {
+            sandbox: process.sandbox.as_ref().map_or_else(|| "off".into(), Sandbox::text),
+            replayed: process.replayed,
+            ..DataPlaneStats::default()
+        }),
+        daemon: None,
+        ports: shown.collect(),
+        workers: workers.ask_all(Worker::effort).iter().map(worker_stats).collect(),
     }
 }
 
-impl DataPlane {
-    fn nat_stats(&self, port: &Port, nat: &NatSnapshot) -> NatStats {
-        let flows = nat.flows.iter().filter(|(_, count)| *count > 0);
-        let mut leases = BTreeMap::<_, Vec<String>>::new();
-        for (port, address) in &nat.leases {
-            leases.entry(port.clone()).or_default().push(address.to_string());
-        }
-        let forwards = nat.forwards.iter();
-        let forwards = forwards.map(forward_text);
-        let failed = port.nat.failed();
-        let failed = failed.map(|(it, why)| format!("{}: {why}", forward_text(it)));
-        let refused = nat.refused.iter().map(|(why, count)| ((*why).to_string(), *count));
-        let spoofed =
-            nat.spoofed.iter().map(|(id, ip)| (self.name(*id).to_owned(), ip.to_string()));
-        NatStats {
-            networks: port.spec.nat.ranges().to_vec(),
-            // The supervisor knows.
-            overlap: None,
-            flows: flows.map(|(id, count)| (self.name(*id).to_owned(), *count as u64)).collect(),
-            leases,
-            forwards: forwards.collect(),
-            failed_forwards: failed.collect(),
-            sockets: nat.sockets as u64,
-            refused: refused.collect(),
-            spoofed: spoofed.collect(),
-            // The supervisor knows.
-            lacks: Vec::new(),
-        }
+/// Of guests that use an address, and not the one that their port has: one of those that they use.
+fn other_addresses(ports: &Ports, shared: &Shared) -> BTreeMap<PortId, MacAddress> {
+    let page = shared.addresses(0, MACS_MAX, now_ms(), |it| it.age_ms.is_some());
+    let mut others = BTreeMap::new();
+    for known in &page.addresses {
+        others.entry(known.port).or_insert(known.address);
+    }
+    let own = |id| ports.port(id).and_then(Port::own_address).map(|(mac, _)| mac);
+    for known in page.addresses.iter().filter(|known| own(known.port) == Some(known.address)) {
+        others.remove(&known.port);
+    }
+    others.retain(|id, _| own(*id).is_some());
+    others
+}
+
+fn nat_stats(port: &Port, nat: &NatSnapshot, ports: &Ports) -> NatStats {
+    let flows = nat.flows.iter().filter(|(_, count)| *count > 0);
+    let mut leases = BTreeMap::<_, Vec<String>>::new();
+    for (port, address) in &nat.leases {
+        leases.entry(port.clone()).or_default().push(address.to_string());
+    }
+    let forwards = nat.forwards.iter();
+    let forwards = forwards.map(forward_text);
+    let failed = port.nat.failed();
+    let failed = failed.map(|(it, why)| format!("{}: {why}", forward_text(it)));
+    let refused = nat.refused.iter().map(|(why, count)| ((*why).to_string(), *count));
+    let spoofed = nat.spoofed.iter().map(|(id, ip)| (ports.name(*id).to_owned(), ip.to_string()));
+    NatStats {
+        networks: port.spec.nat.ranges().to_vec(),
+        // The supervisor knows.
+        overlap: None,
+        flows: flows.map(|(id, count)| (ports.name(*id).to_owned(), *count as u64)).collect(),
+        leases,
+        forwards: forwards.collect(),
+        failed_forwards: failed.collect(),
+        sockets: nat.sockets as u64,
+        refused: refused.collect(),
+        spoofed: spoofed.collect(),
+        // The supervisor knows.
+        lacks: Vec::new(),
     }
 }
 

@@ -70,6 +70,10 @@ impl SupervisorEnd {
         }
     }
 
+    pub(super) fn tell_all(&self, messages: impl IntoIterator<Item = ToSupervisor>) {
+        messages.into_iter().for_each(|message| self.tell(&message));
+    }
+
     /// Tells a text in as many messages as it needs.
     pub(super) fn tell_in_pieces<const MAX: usize>(
         &self,

@@ -1,17 +1,17 @@
 //! Traces a packet through the switch. A copy of a worker's switch decides, with the code that
 //! decides for packets, so that nothing is learned or counted.
 
-use std::sync::Arc;
-
 use anyhow::{Context, ensure};
 use ringway_host::SwitchCopy;
 use ringway_net::ETHERNET_HEADER_LEN;
 use ringway_switch::{
-    Decision, Learned, PEEK_LEN, PortId, Room, Route, Shared, Step, Switch, TagChange, VlanId,
+    Decision, Learned, PEEK_LEN, PortId, Room, Route, Step, Switch, TagChange, VlanId,
 };
 
-use super::DataPlane;
+use super::mirrors::Mirrors;
+use super::ports::{Port, Ports};
 use super::trace_reasons::{Head, refused_claim, refused_tag, vlan_text};
+use super::workers::WorkerClient;
 use crate::config::PortKind;
 use crate::control::{PROTOCOL_VERSION, TraceQuestion, TraceReceiver, TraceReply, TraceStep};
 
@@ -36,50 +36,67 @@ impl Found {
     }
 }
 
-impl DataPlane {
-    pub(super) fn trace(&self, question: &TraceQuestion) -> anyhow::Result<TraceReply> {
-        let from = self.port_called(&question.name)?;
-        let packet = question.bytes().context("the packet: not in hexadecimal digits")?;
-        ensure!(packet.len() >= ETHERNET_HEADER_LEN, "the packet: shorter than its header");
-        let head = &packet[..packet.len().min(PEEK_LEN)];
-        let mut reply = self.traced(from, head)?;
-        self.add_routers(&mut reply, head);
-        self.add_mirrors(&mut reply, from);
-        Ok(reply)
-    }
+/// Traces a packet.
+///
+/// # Errors
+/// It is no packet, there is no such port, or no worker answers.
+pub(super) fn trace(
+    question: &TraceQuestion,
+    ports: &Ports,
+    mirrors: &Mirrors,
+    workers: &WorkerClient,
+) -> anyhow::Result<TraceReply> {
+    let from = ports.called(&question.name)?;
+    let packet = question.bytes().context("the packet: not in hexadecimal digits")?;
+    ensure!(packet.len() >= ETHERNET_HEADER_LEN, "the packet: shorter than its header");
+    let head = &packet[..packet.len().min(PEEK_LEN)];
+    let shared = workers.shared().copy();
+    let copy = workers.first().ask(move |worker| worker.copy_switch(shared.clone()));
+    let tracer = Tracer { ports, mirrors, from, head, now_ns: ringway_host::now().0 };
+    let mut reply = tracer.traced(copy.context("no worker answers")?);
+    tracer.add_routers(&mut reply);
+    tracer.add_mirrors(&mut reply);
+    Ok(reply)
+}
 
-    fn traced(&self, from: PortId, head: &[u8]) -> anyhow::Result<TraceReply> {
-        let shared = self.worker.shared().copy();
-        let SwitchCopy { mut switch, cable } = self.switch_copy(&shared)?;
+/// A packet, and where it goes.
+struct Tracer<'a> {
+    ports: &'a Ports,
+    mirrors: &'a Mirrors,
+    from: PortId,
+    head: &'a [u8],
+    now_ns: u64,
+}
+
+impl Tracer<'_> {
+    fn traced(&self, SwitchCopy { mut switch, cable }: SwitchCopy) -> TraceReply {
         let mut found = Found::default();
-        if self.ports.get(&from).is_some_and(|port| !port.spec.is_link_up) {
+        if self.ports.port(self.from).is_some_and(|port| !port.spec.is_link_up) {
             found.step("link", "down");
-            return Ok(found.end("dropped: no_route"));
+            return found.end("dropped: no_route");
         }
         if let Some((one, other)) = cable {
-            let to = if one == from { other } else { one };
+            let to = if one == self.from { other } else { one };
             found.step("cable", "two ports without rules: no packet is looked at");
             found.receivers.push(self.receiver(&switch, to, TagChange::Keep));
-            return Ok(found.end(format!("goes to {}", self.name(to))));
+            return found.end(format!("goes to {}", self.ports.name(to)));
         }
-        let now_ns = ringway_host::now().0;
-        let plain = head
-            .first_chunk()
-            .and_then(|header| switch.route_plain(from, header, now_ns / NS_PER_MS));
-        match plain {
-            Some(route) => Ok(self.plain(found, &switch, from, route)),
-            None => Ok(self.judged(found, &mut switch, (from, now_ns), head)),
+        let header = self.head.first_chunk();
+        let now_ms = self.now_ns / NS_PER_MS;
+        match header.and_then(|header| switch.route_plain(self.from, header, now_ms)) {
+            Some(route) => self.plain(found, &switch, route),
+            None => self.judged(found, &mut switch),
         }
     }
 
     /// Adds the verdict of each router that gets the packet.
-    fn add_routers(&self, reply: &mut TraceReply, head: &[u8]) {
-        let Some(to) = Head::of(head).and_then(|head| head.destination()) else { return };
+    fn add_routers(&self, reply: &mut TraceReply) {
+        let Some(to) = Head::of(self.head).and_then(|head| head.destination()) else { return };
         for receiver in reply.receivers.iter_mut().filter(|it| it.outcome.starts_with("gets it")) {
-            let is_it = |port: &&super::Port| {
+            let is_it = |port: &&Port| {
                 port.spec.name == receiver.port && matches!(port.spec.kind, PortKind::Nat)
             };
-            if let Some(port) = self.ports.values().find(is_it)
+            if let Some(port) = self.ports.iter().find(is_it)
                 && port.spec.nat.denies(to)
             {
                 receiver.outcome +=
@@ -89,37 +106,33 @@ impl DataPlane {
     }
 
     /// Ports that get copies of what the sender or a receiver has.
-    fn add_mirrors(&self, reply: &mut TraceReply, from: PortId) {
-        for (of, to) in &self.mirrors {
-            let name = self.name(*of);
+    fn add_mirrors(&self, reply: &mut TraceReply) {
+        for (of, to) in self.mirrors.iter() {
+            let name = self.ports.name(of);
             let gets = |receiver: &TraceReceiver| {
                 receiver.port == name && receiver.outcome.starts_with("gets it")
             };
-            if *of == from || reply.receivers.iter().any(gets) {
+            if of == self.from || reply.receivers.iter().any(gets) {
                 let outcome = format!("gets a copy: it is the mirror of {name}");
-                reply.receivers.push(TraceReceiver { port: self.name(*to).to_owned(), outcome });
+                reply
+                    .receivers
+                    .push(TraceReceiver { port: self.ports.name(to).to_owned(), outcome });
             }
         }
     }
 
-    fn switch_copy(&self, shared: &Arc<Shared>) -> anyhow::Result<SwitchCopy> {
-        let shared = shared.clone();
-        let copy = self.worker.first().ask(move |worker| worker.copy_switch(shared));
-        copy.context("no worker answers")
-    }
-
     /// No rule has a say.
-    fn plain(&self, mut found: Found, switch: &Switch, from: PortId, route: Route) -> TraceReply {
+    fn plain(&self, mut found: Found, switch: &Switch, route: Route) -> TraceReply {
         found.step("rules", "none has a say in it");
         match route {
             Route::One(to) => {
-                found.step("destination", format!("seen at {}", self.name(to)));
+                found.step("destination", format!("seen at {}", self.ports.name(to)));
                 found.receivers.push(self.receiver(switch, to, TagChange::Keep));
-                found.end(format!("goes to {}", self.name(to)))
+                found.end(format!("goes to {}", self.ports.name(to)))
             }
             Route::Flood => {
                 found.step("destination", "a group, or a station that was not seen");
-                let others = switch.ports().filter(|to| *to != from && !self.is_mirror(*to));
+                let others = switch.ports().filter(|to| *to != self.from && !self.is_mirror(*to));
                 found.receivers =
                     others.map(|to| self.receiver(switch, to, TagChange::Keep)).collect();
                 let verdict = flood_verdict(&found.receivers, None);
@@ -132,17 +145,11 @@ impl DataPlane {
         }
     }
 
-    fn judged(
-        &self,
-        mut found: Found,
-        switch: &mut Switch,
-        (from, now_ns): (PortId, u64),
-        head: &[u8],
-    ) -> TraceReply {
+    fn judged(&self, mut found: Found, switch: &mut Switch) -> TraceReply {
         let mut steps = Vec::new();
-        let decision = switch.decide_noted(from, head, now_ns, &mut steps);
+        let decision = switch.decide_noted(self.from, self.head, self.now_ns, &mut steps);
         for step in &steps {
-            let (rule, outcome) = self.said(step, from, head);
+            let (rule, outcome) = self.said(step);
             found.step(rule, outcome);
         }
         let vlan = steps.iter().find_map(|step| match step {
@@ -152,7 +159,7 @@ impl DataPlane {
         match decision {
             Decision::One(to, change) => {
                 found.receivers.push(self.receiver(switch, to, change));
-                found.end(format!("goes to {}", self.name(to)))
+                found.end(format!("goes to {}", self.ports.name(to)))
             }
             Decision::Flood(flood) => {
                 for to in switch.ports().filter(|to| !self.is_mirror(*to)) {
@@ -161,7 +168,7 @@ impl DataPlane {
                             found.receivers.push(self.receiver(switch, to, change));
                         }
                         Some(Step::Way(to, Err(reason))) => {
-                            let port = self.name(to).to_owned();
+                            let port = self.ports.name(to).to_owned();
                             let outcome = format!("not: {}", reason.name());
                             found.receivers.push(TraceReceiver { port, outcome });
                         }
@@ -172,13 +179,15 @@ impl DataPlane {
                 found.end(verdict)
             }
             Decision::Drop(reason) => found.end(format!("dropped: {}", reason.name())),
-            Decision::Wait(at_ns) => found.end(format!("waits for {} µs", micros(at_ns, now_ns))),
+            Decision::Wait(at_ns) => {
+                found.end(format!("waits for {} µs", micros(at_ns, self.now_ns)))
+            }
         }
     }
 
-    fn said(&self, step: &Step, from: PortId, head: &[u8]) -> (&'static str, String) {
-        let policy = self.ports.get(&from).map(|port| port.spec.policy()).unwrap_or_default();
-        let head = Head::of(head);
+    fn said(&self, step: &Step) -> (&'static str, String) {
+        let policy = self.ports.port(self.from).map(|port| port.spec.policy()).unwrap_or_default();
+        let head = Head::of(self.head);
         let vlan = |vlan: Option<VlanId>| vlan.map_or("none".into(), |vlan| vlan.to_string());
         match step {
             Step::Rate(Ok(())) => ("rate from the guest", "has room".into()),
@@ -196,11 +205,13 @@ impl DataPlane {
             Step::Reserved => ("destination", "for the next bridge only".into()),
             Step::Group { is_snooped: false } => ("destination", "a group, so everybody".into()),
             Step::Group { is_snooped: true } => ("destination", "members and routers".into()),
-            Step::Station(Some(at)) => ("destination", format!("seen at {}", self.name(*at))),
+            Step::Station(Some(at)) => ("destination", format!("seen at {}", self.ports.name(*at))),
             Step::Station(None) => ("destination", "not seen, so everybody".into()),
-            Step::Way(to, Ok(change)) => ("way", format!("to {}{}", self.name(*to), tag(*change))),
+            Step::Way(to, Ok(change)) => {
+                ("way", format!("to {}{}", self.ports.name(*to), tag(*change)))
+            }
             Step::Way(to, Err(reason)) => {
-                ("way", format!("not to {} ({})", self.name(*to), reason.name()))
+                ("way", format!("not to {} ({})", self.ports.name(*to), reason.name()))
             }
             Step::Storm(Ok(())) => ("storm limit", "has room".into()),
             Step::Storm(Err(_)) => ("storm limit", "used up".into()),
@@ -209,7 +220,7 @@ impl DataPlane {
 
     fn receiver(&self, switch: &Switch, to: PortId, change: TagChange) -> TraceReceiver {
         let now_ns = ringway_host::now().0;
-        let port = self.ports.get(&to);
+        let port = self.ports.port(to);
         let is_waiting =
             port.is_some_and(|port| port.vm.as_ref().is_some_and(|vm| !vm.is_linked()));
         let outcome = if port.is_none_or(|port| !port.spec.is_link_up) {
@@ -221,11 +232,11 @@ impl DataPlane {
         } else {
             format!("gets it{}", tag(change))
         };
-        TraceReceiver { port: self.name(to).to_owned(), outcome }
+        TraceReceiver { port: self.ports.name(to).to_owned(), outcome }
     }
 
     fn is_mirror(&self, port: PortId) -> bool {
-        self.mirrors.iter().any(|(_, to)| *to == port)
+        self.mirrors.iter().any(|(_, to)| to == port)
     }
 }
 

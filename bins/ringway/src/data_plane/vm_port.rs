@@ -1,21 +1,18 @@
 //! A port for a virtual machine: what its guest is offered, and the link while there is one.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use ringway_host::EventFd;
 use ringway_net::{Features, MacAddress, NetConfig};
-use ringway_supervisor::wire::Offence;
 use ringway_switch::{Announcer, PortId};
 use ringway_vhost_user::Offer;
 
 use super::closing::Closing;
+use super::kicks::KickWatch;
 use super::link::Link;
-use super::{DataPlane, Wake};
+use super::wake::{Wake, Wakes};
 use crate::config::PortSpec;
-
-const TORN: &str = "the front-end took away memory that it had shared";
-const BLOCKED: &str = "the front-end blocked a notification fd and filled it";
-const STALLED: &str = "the front-end's memory made page faults sleep (a cold file, or holes that \
-    it punched), or it sent what was never written";
 
 /// The largest MTU that may be configured and the one assumed without configuration.
 const MTU_DEFAULT: u16 = 1500;
@@ -95,7 +92,13 @@ impl VmPort {
         self.mtu.or_else(|| self.link.as_ref()?.mtu)
     }
 
-    fn offer(&self) -> Offer {
+    /// The guest sees its link go down; `true`: it was told.
+    pub(super) fn tell_link_down(&mut self) -> bool {
+        self.is_link_up = false;
+        self.tell_config()
+    }
+
+    pub(super) fn offer(&self) -> Offer {
         Offer {
             features: self.features.bits(),
             queue_pairs_max: self.pairs,
@@ -104,115 +107,28 @@ impl VmPort {
             memory_slots_max: ringway_virtq::REGIONS_MAX as u64,
         }
     }
-}
 
-impl DataPlane {
-    /// A front-end has come, for which these options hold: those of the moment at which it came.
-    pub(super) fn link(&mut self, id: PortId, number: u32, spec: &PortSpec) -> anyhow::Result<()> {
-        let callee = self.worker.new_callee();
-        let Some(port) = self.ports.get_mut(&id) else { anyhow::bail!("there is no such port") };
-        let (now, vm) = (port.spec.clone(), port.vm.as_mut());
-        let Some(vm) = vm.filter(|vm| !vm.is_linked()) else {
-            anyhow::bail!("a front-end is linked already")
-        };
-        vm.configure(spec);
-        vm.link = Some(Link::new(number, vm.mac, vm.offer(), callee));
-        vm.configure(&now);
-        if let Some(link) = &mut vm.link {
-            link.mtu = spec.mtu;
+    /// Whether something that its front-end sent is still being closed; `bell` is rung when that is
+    /// over.
+    pub(super) fn waits_for_closing(&mut self, bell: Arc<EventFd>, wakes: &Wakes) -> bool {
+        let waits = self.closing.begin(bell);
+        if waits && let Some(watch) = self.watch() {
+            wakes.forget(watch);
         }
-        let config = vm.config(vm.is_link_up);
-        if let Some(link) = &mut vm.link {
-            // It is told nothing: it has read it, or will.
-            let _ = link.session.set_config(config);
-        }
-        self.links.insert(number, id);
-        self.worker.send_all(move |worker| worker.note_rings(id, Some(number)));
-        Ok(())
+        waits
     }
 
-    /// The front-end has gone. `true`: what it sent is still being closed.
-    pub(super) fn unlink(&mut self, number: u32) -> bool {
-        let Some(id) = self.links.remove(&number) else { return false };
-        if self.link_of(id).is_some_and(|link| link.number == number) {
-            self.drop_link(id);
+    /// `true`: everything is closed now, and it is served again.
+    pub(super) fn ends_closing(&mut self, bell: Arc<EventFd>, wakes: &Wakes, id: PortId) -> bool {
+        let ends = self.closing.ends(bell);
+        if ends && let Some(watch) = self.watch() {
+            let _ = wakes.watch(watch, Wake::Kicks(id));
         }
-        if self.ports.get(&id).is_some_and(super::Port::is_leaving) {
-            self.finish_leaving(id);
-        }
-        self.waits_for_closing(id)
+        ends
     }
 
-    /// Disconnects front-ends that took away memory which a worker then touched.
-    pub(super) fn drop_torn_links(&mut self) {
-        self.wakes.drain_torn();
-        for id in self.ids() {
-            let link = self.ports.get(&id).and_then(super::Port::link);
-            if link.is_some_and(|link| link.memory.torn()) {
-                self.let_go(id, None, TORN);
-            }
-        }
-    }
-
-    /// Disconnects front-ends for which a call would have waited.
-    pub(super) fn drop_blocking_links(&mut self) {
-        for id in self.ids() {
-            let link = self.ports.get(&id).and_then(super::Port::link);
-            if link.is_some_and(|link| link.callee.has_blocked()) {
-                self.drop_link(id);
-            }
-        }
-    }
-
-    /// Disconnects the front-end in whose memory a worker slept.
-    pub(super) fn drop_stalled_link(&mut self, id: PortId) {
-        self.let_go(id, Some(Offence::Stalled), STALLED);
-    }
-
-    pub(super) fn let_go(&mut self, id: PortId, offence: Option<Offence>, why: &str) {
-        let link = self.ports.get(&id).and_then(super::Port::link);
-        let Some(link) = link.map(|link| link.number) else { return };
-        self.supervisor.let_go(link, offence, why);
-        self.drop_link(id);
-    }
-
-    /// Stops using anything of a front-end; the supervisor disconnects it.
-    pub(super) fn drop_link(&mut self, id: PortId) {
-        let Some(vm) = self.vm(id) else { return };
-        let Some(link) = vm.link.take() else { return };
-        vm.announcer.goes_down();
-        if let Some(watch) = &link.kicks.watch {
-            self.wakes.forget(watch);
-        }
-        if let Some(replay) = &mut self.replay {
-            replay.forget(id);
-        }
-        let leaving = self.leaving(id);
-        self.worker.ask_all(move |worker| worker.detach(id));
-        self.have_left(leaving);
-        // Asked only now: it may have gone before it was disconnected, and no worker calls it any
-        // more.
-        if link.callee.has_blocked() {
-            self.supervisor.let_go(link.number, Some(Offence::Blocked), BLOCKED);
-        }
-    }
-
-    /// Every guest that can be told sees its link go down; returns how many.
-    pub(super) fn tell_link_down(&mut self) -> usize {
-        let mut told = 0;
-        for vm in self.ports.values_mut().filter_map(|port| port.vm.as_mut()) {
-            vm.is_link_up = false;
-            told += usize::from(vm.tell_config());
-        }
-        told
-    }
-
-    /// Watches the kicks of stopped queues again.
-    pub(super) fn watch_kicks_again(&mut self, id: PortId) {
-        let link = self.ports.get(&id).and_then(super::Port::link);
-        let watch = link.and_then(|link| link.kicks.watch.as_ref());
-        if let Some(watch) = watch {
-            let _ = self.wakes.watch(watch, Wake::Kicks(id));
-        }
+    /// The kicks of stopped queues.
+    fn watch(&self) -> Option<&KickWatch> {
+        self.link.as_ref()?.kicks.watch.as_ref()
     }
 }

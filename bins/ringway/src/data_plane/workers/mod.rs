@@ -1,6 +1,7 @@
 //! The control thread's end of the channels to the workers.
 
-pub mod handle;
+mod handle;
+mod queues;
 pub mod threads;
 
 use std::io;
@@ -20,8 +21,11 @@ use ringway_net::{ControlState, FromPair, TapCalls};
 use ringway_switch::{PortId, PortPolicy, Shared, Switch};
 use ringway_virtq::{Areas, Broken, Why};
 
+use crate::config::PortSpec;
 use crate::spec_text::PlaneSettings;
-use handle::{Handle, Promise, log_calls};
+use handle::{Handle, log_calls};
+
+pub use handle::Promise;
 use threads::{check_pins, random_seed, spawn};
 
 /// How long packets that were read from taps may wait for room when the workers are to stop.
@@ -173,24 +177,34 @@ impl WorkerClient {
     /// The first worker has the router.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// It cannot be watched; no worker has the port then.
     pub fn attach_nat(&self, port: PortId, nat: Box<NatPort>) -> io::Result<()> {
         let mut nat = Some(nat);
-        for worker in &self.workers {
+        let attached = self.workers.iter().try_for_each(|worker| {
             let nat = nat.take();
-            worker.ask(move |worker| worker.attach_nat(port, nat)).unwrap_or(Ok(()))?;
+            worker.ask(move |worker| worker.attach_nat(port, nat)).unwrap_or(Ok(()))
+        });
+        if attached.is_err() {
+            self.ask_all(move |worker| worker.remove_port(port));
         }
-        Ok(())
+        attached
     }
 
-    /// Other memory, in which the queues of `moved` are elsewhere.
+    /// Other memory, in which the queues of `moved` are elsewhere; `None`: no queue runs yet.
+    ///
+    /// # Errors
+    /// A queue is not inside of it, or a worker has ended.
     pub fn set_memory(
         &self,
         port: PortId,
         memory: &GuestMemory,
-        moved: &[(QueueId, Areas)],
+        moved: Option<&[(QueueId, Areas)]>,
     ) -> Result<(), Broken> {
-        let (memory, moved) = (memory.clone(), moved.to_vec());
+        let memory = memory.clone();
+        let Some(moved) = moved.map(<[_]>::to_vec) else {
+            self.send_all(move |worker| _ = worker.set_memory(port, &memory, &[]));
+            return Ok(());
+        };
         let bound = self.ask_all(move |worker| worker.set_memory(port, &memory, &moved));
         let is_everywhere = bound.len() == self.workers.len();
         let all = if is_everywhere { Ok(()) } else { Err(Broken(Why::BadArea)) };
@@ -250,6 +264,20 @@ impl WorkerClient {
         });
         self.tap_writes = settings.tap_writes;
         self.tap_reads = settings.tap_reads;
+    }
+
+    /// Options of a port that the workers follow have changed.
+    pub fn follow(&self, port: PortId, before: &PortSpec, now: &PortSpec) {
+        let (notify, is_on, offloads) = (now.notify, now.has_histograms, now.offloads);
+        if notify != before.notify {
+            self.send_all(move |worker| worker.set_notify(port, notify));
+        }
+        if is_on != before.has_histograms {
+            self.send_all(move |worker| worker.count_waits(port, is_on));
+        }
+        if offloads != before.offloads {
+            self.send_all(move |worker| worker.complete_for_tap(port, !offloads));
+        }
     }
 
     pub fn stop(&mut self) {
