@@ -14,7 +14,7 @@ use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 use super::DataPlane;
 use super::departed::Leaving;
 use super::ports::Port;
-use super::vm_port::VmPort;
+use super::ports::vm_port::VmPort;
 use crate::config::{PortKind, PortSpec};
 
 impl DataPlane {

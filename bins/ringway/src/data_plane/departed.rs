@@ -5,7 +5,7 @@ use ringway_supervisor::wire::{List, STATIONS_MAX, Station, ToSupervisor};
 use ringway_switch::{KnownAddress, PortId, Shared, VlanId};
 
 use super::ports::Ports;
-use super::uplinks::now_ms;
+use super::ports::uplinks::now_ms;
 
 /// The stations of a port, before it loses them.
 #[must_use]

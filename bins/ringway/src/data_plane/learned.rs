@@ -8,7 +8,7 @@ use ringway_host::{Journal, NotedAddress};
 use ringway_switch::{GroupNote, MACS_MAX, Shared, VlanId};
 
 use super::ports::Ports;
-use super::uplinks::now_ms;
+use super::ports::uplinks::now_ms;
 
 /// From the news that something was learned until all is noted: stations answer each other.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);

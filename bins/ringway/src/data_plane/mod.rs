@@ -6,34 +6,23 @@
 //! never touches a packet. It opens nothing: sockets, taps and front-ends' requests come from the
 //! supervisor, through the socket that is this process's standard input.
 
-mod announcement;
 mod captures;
 mod changes;
-mod closing;
 mod departed;
-mod effects;
-mod fdb;
 mod given;
-mod kicks;
 mod learned;
-mod link;
+mod links;
 mod mirrors;
-mod nat_port;
 mod orders;
 mod ports;
 mod process;
+mod questions;
 mod replay;
-mod router;
 pub mod sandbox;
 mod seen_ips;
 mod sessions;
 mod stations;
-mod stats;
 mod supervisor;
-mod trace;
-mod trace_reasons;
-mod uplinks;
-mod vm_port;
 mod wake;
 pub mod workers;
 

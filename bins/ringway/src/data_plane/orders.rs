@@ -12,12 +12,13 @@ use rustix::io::Errno;
 use serde::Serialize;
 use tracing::error;
 
+use super::DataPlane;
 use super::learned::Notes;
+use super::ports::vm_port::VmPort;
+use super::questions::{fdb, router, stats, trace};
 use super::replay::{Positions, Start};
 use super::sessions::Kept;
 use super::stations::remember_stations;
-use super::vm_port::VmPort;
-use super::{DataPlane, fdb, router, stats, trace};
 use crate::channel::Packet;
 use crate::control::{LogReply, PROTOCOL_VERSION, Request, refusal, reply_line};
 use crate::log;

@@ -18,7 +18,7 @@ use ringway_vhost_user::{base_from_position, position_from_base};
 use ringway_virtq::{Broken, Format, Position, QueueSetup};
 use serde::{Deserialize, Serialize};
 
-use super::link::Link;
+use super::links::Link;
 use super::ports::{Port, Ports};
 use super::workers::{Promise, WorkerClient};
 

@@ -8,7 +8,7 @@ use ringway_supervisor::wire::{List, SEEN_IPS_MAX, SeenIp, ToSupervisor};
 use ringway_switch::{IPS_PER_PORT_MAX, PortId, PortPolicy, Shared, VlanId};
 
 use super::ports::Ports;
-use super::uplinks::now_ms;
+use super::ports::uplinks::now_ms;
 
 /// From the news that something was seen until it is told: a guest says several things at once.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);

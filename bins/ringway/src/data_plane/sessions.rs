@@ -16,7 +16,7 @@ use tracing::{debug, info};
 
 use super::DataPlane;
 use super::departed::Leaving;
-use super::kicks::Kicked;
+use super::links::kicks::Kicked;
 use super::ports::Port;
 use super::replay::{Discard, Start};
 

@@ -11,19 +11,19 @@ use ringway_foreign::DeferredDrop;
 use ringway_host::EventFd;
 
 /// The port's thread, and the wait for it.
-pub(super) struct Closing {
-    pub(super) closer: DeferredDrop,
+pub struct Closing {
+    pub closer: DeferredDrop,
     /// Set when what was to be closed is.
     wait: Option<Arc<AtomicBool>>,
 }
 
 impl Closing {
-    pub(super) fn start() -> std::io::Result<Self> {
+    pub fn start() -> std::io::Result<Self> {
         Ok(Self { closer: DeferredDrop::start()?, wait: None })
     }
 
     /// Whether there is something to wait for; if so `bell` is rung when that is over.
-    pub(super) fn begin(&mut self, bell: Arc<EventFd>) -> bool {
+    pub fn begin(&mut self, bell: Arc<EventFd>) -> bool {
         if self.wait.is_some() || self.closer.is_idle() {
             return self.wait.is_some();
         }
@@ -37,7 +37,7 @@ impl Closing {
     }
 
     /// Whether a wait is over now, and nothing is left to wait for.
-    pub(super) fn ends(&mut self, bell: Arc<EventFd>) -> bool {
+    pub fn ends(&mut self, bell: Arc<EventFd>) -> bool {
         let is_over = self.wait.take_if(|is_over| is_over.load(Ordering::Acquire)).is_some();
         // More to close: the front-end has gone meanwhile.
         is_over && !self.begin(bell)

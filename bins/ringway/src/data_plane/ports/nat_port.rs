@@ -18,7 +18,7 @@ use rustix::net::{
 use rustix::process::{Resource, getrlimit};
 use tracing::{error, info};
 
-use super::workers::WorkerClient;
+use super::super::workers::WorkerClient;
 use crate::config::PortSpec;
 use crate::config::forward::ForwardSpec;
 use crate::config::nat::Dns;
@@ -35,7 +35,7 @@ const FDS_KEPT: u64 = 512;
 
 /// The state of a router in the control thread.
 #[derive(Debug)]
-pub(super) struct NatState {
+pub struct NatState {
     port: PortId,
     /// The options that it was told.
     told: Option<NatOptions>,
@@ -62,28 +62,28 @@ fn options(spec: &PortSpec) -> NatOptions {
 }
 
 impl NatState {
-    pub(super) fn new(port: PortId) -> Self {
+    pub fn new(port: PortId) -> Self {
         let (forwards, failed, passed) = (Vec::new(), Vec::new(), Vec::new());
         Self { port, told: None, look_at: None, forwards, failed, passed }
     }
 
     /// Where it listens.
-    pub(super) fn bound(&self) -> impl Iterator<Item = &Forward> {
+    pub fn bound(&self) -> impl Iterator<Item = &Forward> {
         self.forwards.iter()
     }
 
     /// Where it is to listen and cannot, and why.
-    pub(super) fn failed(&self) -> impl Iterator<Item = (&Forward, &str)> {
+    pub fn failed(&self) -> impl Iterator<Item = (&Forward, &str)> {
         self.failed.iter().map(|(forward, why)| (forward, why.as_str()))
     }
 
     /// When this machine is looked at again.
-    pub(super) fn look_at(&self) -> Option<Instant> {
+    pub fn look_at(&self) -> Option<Instant> {
         self.look_at
     }
 
     /// Takes the sockets that the supervisor has made.
-    pub(super) fn take_sockets(&mut self, passed: Vec<OwnedFd>) {
+    pub fn take_sockets(&mut self, passed: Vec<OwnedFd>) {
         self.passed = passed;
     }
 
@@ -92,7 +92,7 @@ impl NatState {
     ///
     /// # Errors
     /// The operating system refuses something.
-    pub(super) fn open(
+    pub fn open(
         &mut self,
         spec: &PortSpec,
         follows: bool,
@@ -126,7 +126,7 @@ impl NatState {
     }
 
     /// It does not listen any more: another process will.
-    pub(super) fn stop_listening(&mut self, workers: &WorkerClient) {
+    pub fn stop_listening(&mut self, workers: &WorkerClient) {
         self.failed.clear();
         if !std::mem::take(&mut self.forwards).is_empty() {
             self.listen(Vec::new(), Vec::new(), workers);
@@ -175,7 +175,7 @@ impl NatState {
     ///
     /// # Errors
     /// One place is taken, or not allowed; then nothing has changed.
-    pub(super) fn follow_forwards(
+    pub fn follow_forwards(
         &mut self,
         spec: &PortSpec,
         workers: &WorkerClient,
@@ -200,7 +200,7 @@ impl NatState {
     }
 
     /// Tells the router what has changed.
-    pub(super) fn follow(&mut self, spec: &PortSpec, workers: &WorkerClient) {
+    pub fn follow(&mut self, spec: &PortSpec, workers: &WorkerClient) {
         let Some(told) = &mut self.told else { return };
         let options = options(spec);
         self.look_at = Some(Instant::now() + LOOK_EVERY);
@@ -213,7 +213,7 @@ impl NatState {
 
     /// Looks whether there is a way to IPv6 now, and whether places to listen at are free, if its
     /// time has come.
-    pub(super) fn look_around(&mut self, now: Instant, spec: &PortSpec, workers: &WorkerClient) {
+    pub fn look_around(&mut self, now: Instant, spec: &PortSpec, workers: &WorkerClient) {
         if self.look_at.is_some_and(|at| at <= now) {
             self.follow(spec, workers);
             self.listen_again(spec, workers);

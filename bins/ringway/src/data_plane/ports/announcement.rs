@@ -18,12 +18,12 @@ const DELAY: Duration = Duration::from_millis(100);
 
 impl VmPort {
     /// The guest's link came up, or went down.
-    pub(super) fn plan_belief(&mut self, is_up: bool) {
+    pub fn plan_belief(&mut self, is_up: bool) {
         self.believes = (is_up && self.is_linked()).then(|| Instant::now() + DELAY);
     }
 
     /// `true`: the guest believes it from now on, and is asked to say where it is.
-    pub(super) fn is_believed(&mut self, now: Instant) -> bool {
+    pub fn is_believed(&mut self, now: Instant) -> bool {
         if self.believes.is_none_or(|at| at > now) {
             return false;
         }
@@ -38,7 +38,7 @@ impl VmPort {
     }
 
     /// The guest has answered so often. It knows what its configuration is now, so it is not told.
-    pub(super) fn on_answers(&mut self, answers: u64) {
+    pub fn on_answers(&mut self, answers: u64) {
         let Some(link) = &mut self.link else { return };
         if std::mem::replace(&mut link.announcement.answers, answers) == answers {
             return;

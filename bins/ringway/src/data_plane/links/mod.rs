@@ -1,5 +1,8 @@
 //! One connected front-end: its session, and the memory it shared. Its socket is the supervisor's.
 
+mod effects;
+pub mod kicks;
+
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -14,54 +17,54 @@ use ringway_switch::PortId;
 use ringway_vhost_user::{Offer, Session};
 use ringway_virtq::Format;
 
-use super::kicks::Kicks;
+use kicks::Kicks;
 
 /// The state that lasts as long as one connection.
-pub(super) struct Link {
+pub struct Link {
     /// As the supervisor counts.
-    pub(super) number: u32,
-    pub(super) port: PortId,
+    pub number: u32,
+    pub port: PortId,
     /// The part of it that the supervisor keeps.
-    pub(super) keeper: Keeper,
+    pub keeper: Keeper,
     /// The MAC address this guest was given; the port may have another for the next one.
-    pub(super) mac: MacAddress,
+    pub mac: MacAddress,
     /// The MTU that it was offered, if one.
-    pub(super) mtu: Option<u16>,
-    pub(super) session: Session,
-    pub(super) memory: GuestMemory,
+    pub mtu: Option<u16>,
+    pub session: Session,
+    pub memory: GuestMemory,
     /// The receiver of calls, with what the workers found out about it.
-    pub(super) callee: Callee,
-    pub(super) negotiated: Option<Negotiated>,
-    pub(super) back_end_channel: Option<UntrustedFd>,
+    pub callee: Callee,
+    pub negotiated: Option<Negotiated>,
+    pub back_end_channel: Option<UntrustedFd>,
     /// Queue pairs this guest was offered; the port may have others for the next one.
-    pub(super) pairs: u16,
-    pub(super) running: Running,
+    pub pairs: u16,
+    pub running: Running,
     /// Since when its first receive queue does not run any more.
-    pub(super) stopped: Option<Instant>,
-    pub(super) announcement: Announcement,
-    pub(super) kicks: Kicks,
+    pub stopped: Option<Instant>,
+    pub announcement: Announcement,
+    pub kicks: Kicks,
 }
 
 /// Where a guest is with announcing itself.
 #[derive(Debug, Default)]
-pub(super) struct Announcement {
+pub struct Announcement {
     /// It has been asked, and has not answered.
-    pub(super) is_asked: bool,
+    pub is_asked: bool,
     /// How often it has answered.
-    pub(super) answers: u64,
+    pub answers: u64,
 }
 
 /// The queues of a guest that run.
 #[derive(Debug, Default)]
-pub(super) struct Running {
+pub struct Running {
     /// Pairs whose receive queue runs.
     receiving: BTreeSet<u16>,
-    pub(super) has_control: bool,
+    pub has_control: bool,
 }
 
 impl Running {
     /// Notes one queue; `true`: where packets go is different now.
-    pub(super) fn note(&mut self, queue: QueueId, is_running: bool) -> bool {
+    pub fn note(&mut self, queue: QueueId, is_running: bool) -> bool {
         let before = (self.pairs(), self.has_control);
         match queue.queue {
             Queue::ToGuest if is_running => drop(self.receiving.insert(queue.pair)),
@@ -73,20 +76,14 @@ impl Running {
     }
 
     /// The first so many receive queues run without a gap.
-    pub(super) fn pairs(&self) -> u16 {
+    pub fn pairs(&self) -> u16 {
         let in_order = (0..).zip(&self.receiving).take_while(|(at, pair)| at == *pair);
         u16::try_from(in_order.count()).unwrap_or(u16::MAX)
     }
 }
 
 impl Link {
-    pub(super) fn new(
-        number: u32,
-        port: PortId,
-        mac: MacAddress,
-        offer: Offer,
-        callee: Callee,
-    ) -> Self {
+    pub fn new(number: u32, port: PortId, mac: MacAddress, offer: Offer, callee: Callee) -> Self {
         Self {
             number,
             port,
@@ -110,24 +107,24 @@ impl Link {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn queue(&self, index: u16) -> anyhow::Result<QueueId> {
+    pub fn queue(&self, index: u16) -> anyhow::Result<QueueId> {
         let negotiated = self.negotiated.unwrap_or(Negotiated::NOTHING);
         let pairs = negotiated.queue_pairs(self.pairs);
         let queue = QueueId::from_index(index, pairs, negotiated.ctrl_vq);
         queue.with_context(|| format!("queue {index} does not exist"))
     }
 
-    pub(super) fn format(&self) -> Format {
+    pub fn format(&self) -> Format {
         self.negotiated.map_or(Format::Split, |negotiated| negotiated.format)
     }
 
     /// When kicks of stopped queues are looked at next.
-    pub(super) fn next_look(&self) -> Option<Instant> {
+    pub fn next_look(&self) -> Option<Instant> {
         self.kicks.next(&self.session)
     }
 
     /// Changes the configuration space; `true`: the guest was told.
-    pub(super) fn change_config(&mut self, config: Vec<u8>) -> bool {
+    pub fn change_config(&mut self, config: Vec<u8>) -> bool {
         let Some(message) = self.session.set_config(config) else { return false };
         let Some(channel) = &self.back_end_channel else { return false };
         ringway_vhost_user::send_on_channel(channel.as_fd(), &message).is_ok()

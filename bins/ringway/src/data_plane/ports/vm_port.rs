@@ -8,33 +8,33 @@ use ringway_net::{Features, MacAddress, NetConfig};
 use ringway_switch::{Announcer, PortId};
 use ringway_vhost_user::Offer;
 
+use super::super::links::Link;
+use super::super::links::kicks::KickWatch;
+use super::super::wake::{Wake, Wakes};
 use super::closing::Closing;
-use super::kicks::KickWatch;
-use super::link::Link;
-use super::wake::{Wake, Wakes};
 use crate::config::PortSpec;
 
 /// The largest MTU that may be configured and the one assumed without configuration.
 const MTU_DEFAULT: u16 = 1500;
 
 /// A virtual machine's port.
-pub(super) struct VmPort {
-    pub(super) mac: MacAddress,
-    pub(super) mtu: Option<u16>,
-    pub(super) is_link_up: bool,
-    pub(super) features: Features,
+pub struct VmPort {
+    pub mac: MacAddress,
+    pub mtu: Option<u16>,
+    pub is_link_up: bool,
+    pub features: Features,
     /// Queue pairs, at least 1.
-    pub(super) pairs: u16,
-    pub(super) link: Option<Link>,
-    pub(super) closing: Closing,
+    pub pairs: u16,
+    pub link: Option<Link>,
+    pub closing: Closing,
     /// When it is taken for granted that its guest believes that its link has come up.
-    pub(super) believes: Option<Instant>,
+    pub believes: Option<Instant>,
     /// When uplinks are told where its guest is.
-    pub(super) announcer: Announcer,
+    pub announcer: Announcer,
 }
 
 impl VmPort {
-    pub(super) fn open(spec: &PortSpec) -> std::io::Result<Self> {
+    pub fn open(spec: &PortSpec) -> std::io::Result<Self> {
         let mut vm = Self {
             mac: MacAddress::ZERO,
             mtu: None,
@@ -51,7 +51,7 @@ impl VmPort {
     }
 
     /// Takes over what the next guest is offered, and what holds at once.
-    pub(super) fn configure(&mut self, spec: &PortSpec) {
+    pub fn configure(&mut self, spec: &PortSpec) {
         let mut features = spec.features_offered();
         if spec.mtu.is_none() {
             // A guest takes an offered MTU for the largest it may ever set.
@@ -66,17 +66,17 @@ impl VmPort {
     }
 
     /// Tells the guest what its configuration is now; `true`: it was told.
-    pub(super) fn tell_config(&mut self) -> bool {
+    pub fn tell_config(&mut self) -> bool {
         let config = self.config(self.is_link_up);
         self.link.as_mut().is_some_and(|link| link.change_config(config))
     }
 
-    pub(super) fn is_linked(&self) -> bool {
+    pub fn is_linked(&self) -> bool {
         self.link.is_some()
     }
 
     /// The device configuration space with the link up or down.
-    pub(super) fn config(&self, link_up: bool) -> Vec<u8> {
+    pub fn config(&self, link_up: bool) -> Vec<u8> {
         let config = NetConfig {
             mac: self.link.as_ref().map_or(self.mac, |link| link.mac),
             link_up,
@@ -88,17 +88,17 @@ impl VmPort {
     }
 
     /// The MTU that is configured, or the one that this guest was offered.
-    pub(super) fn mtu_told(&self) -> Option<u16> {
+    pub fn mtu_told(&self) -> Option<u16> {
         self.mtu.or_else(|| self.link.as_ref()?.mtu)
     }
 
     /// The guest sees its link go down; `true`: it was told.
-    pub(super) fn tell_link_down(&mut self) -> bool {
+    pub fn tell_link_down(&mut self) -> bool {
         self.is_link_up = false;
         self.tell_config()
     }
 
-    pub(super) fn offer(&self) -> Offer {
+    pub fn offer(&self) -> Offer {
         Offer {
             features: self.features.bits(),
             queue_pairs_max: self.pairs,
@@ -110,7 +110,7 @@ impl VmPort {
 
     /// Whether something that its front-end sent is still being closed; `bell` is rung when that is
     /// over.
-    pub(super) fn waits_for_closing(&mut self, bell: Arc<EventFd>, wakes: &Wakes) -> bool {
+    pub fn waits_for_closing(&mut self, bell: Arc<EventFd>, wakes: &Wakes) -> bool {
         let waits = self.closing.begin(bell);
         if waits && let Some(watch) = self.watch() {
             wakes.forget(watch);
@@ -119,7 +119,7 @@ impl VmPort {
     }
 
     /// `true`: everything is closed now, and it is served again.
-    pub(super) fn ends_closing(&mut self, bell: Arc<EventFd>, wakes: &Wakes, id: PortId) -> bool {
+    pub fn ends_closing(&mut self, bell: Arc<EventFd>, wakes: &Wakes, id: PortId) -> bool {
         let ends = self.closing.ends(bell);
         if ends && let Some(watch) = self.watch() {
             let _ = wakes.watch(watch, Wake::Kicks(id));

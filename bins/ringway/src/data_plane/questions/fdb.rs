@@ -3,8 +3,8 @@
 use anyhow::Context;
 use ringway_switch::{KnownAddress, PortId, Shared, VlanId};
 
-use super::ports::Ports;
-use super::uplinks::now_ms;
+use super::super::ports::Ports;
+use super::super::ports::uplinks::now_ms;
 use crate::control::{
     FDB_PAGE_MAX, FdbEntry, FdbFlushQuestion, FdbFlushReply, FdbQuestion, FdbReply,
     PROTOCOL_VERSION,
@@ -19,7 +19,7 @@ type Scope = (Option<PortId>, Option<VlanId>);
 ///
 /// # Errors
 /// There is no such port or VLAN.
-pub(super) fn addresses(
+pub fn addresses(
     question: &FdbQuestion,
     ports: &Ports,
     shared: &Shared,
@@ -43,7 +43,7 @@ pub(super) fn addresses(
 ///
 /// # Errors
 /// There is no such port or VLAN.
-pub(super) fn flush(
+pub fn flush(
     question: &FdbFlushQuestion,
     ports: &Ports,
     shared: &Shared,

@@ -8,10 +8,10 @@ use ringway_switch::{
     Decision, Learned, PEEK_LEN, PortId, Room, Route, Step, Switch, TagChange, VlanId,
 };
 
-use super::mirrors::Mirrors;
-use super::ports::{Port, Ports};
+use super::super::mirrors::Mirrors;
+use super::super::ports::{Port, Ports};
+use super::super::workers::WorkerClient;
 use super::trace_reasons::{Head, refused_claim, refused_tag, vlan_text};
-use super::workers::WorkerClient;
 use crate::config::PortKind;
 use crate::control::{PROTOCOL_VERSION, TraceQuestion, TraceReceiver, TraceReply, TraceStep};
 
@@ -40,7 +40,7 @@ impl Found {
 ///
 /// # Errors
 /// It is no packet, there is no such port, or no worker answers.
-pub(super) fn trace(
+pub fn trace(
     question: &TraceQuestion,
     ports: &Ports,
     mirrors: &Mirrors,

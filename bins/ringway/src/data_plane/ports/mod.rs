@@ -1,5 +1,11 @@
 //! The ports as the control thread sees them, and the front-ends that are linked to them.
 
+mod announcement;
+mod closing;
+pub mod nat_port;
+pub mod uplinks;
+pub mod vm_port;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::os::fd::OwnedFd;
@@ -9,29 +15,29 @@ use anyhow::{Context, bail};
 use ringway_host::{Callee, Carrier, Tap, TapWatch};
 use ringway_switch::PortId;
 
-use super::link::Link;
-use super::nat_port::NatState;
-use super::vm_port::VmPort;
+use super::links::Link;
 use super::workers::WorkerClient;
 use crate::chatter::Chatter;
 use crate::config::PortSpec;
+use nat_port::NatState;
+use vm_port::VmPort;
 
 /// One port.
-pub(super) struct Port {
-    pub(super) id: PortId,
-    pub(super) spec: PortSpec,
-    pub(super) vm: Option<VmPort>,
+pub struct Port {
+    pub id: PortId,
+    pub spec: PortSpec,
+    pub vm: Option<VmPort>,
     /// Each queue of its tap.
-    pub(super) tap: Vec<TapWatch>,
-    pub(super) nat: NatState,
+    pub tap: Vec<TapWatch>,
+    pub nat: NatState,
     /// Lines that its front-end is the reason for.
-    pub(super) chatter: Chatter,
+    pub chatter: Chatter,
     /// It was removed, and goes for good when its front-end does.
-    pub(super) is_leaving: bool,
+    pub is_leaving: bool,
 }
 
 impl Port {
-    pub(super) fn new(id: PortId, spec: PortSpec) -> Self {
+    pub fn new(id: PortId, spec: PortSpec) -> Self {
         Self {
             id,
             spec,
@@ -44,11 +50,11 @@ impl Port {
     }
 
     /// The front-end that is connected.
-    pub(super) fn link(&self) -> Option<&Link> {
+    pub fn link(&self) -> Option<&Link> {
         self.vm.as_ref()?.link.as_ref()
     }
 
-    pub(super) fn is_linked(&self) -> bool {
+    pub fn is_linked(&self) -> bool {
         self.link().is_some()
     }
 
@@ -56,12 +62,7 @@ impl Port {
     ///
     /// # Errors
     /// There is another one.
-    pub(super) fn connect(
-        &mut self,
-        number: u32,
-        spec: &PortSpec,
-        callee: Callee,
-    ) -> anyhow::Result<()> {
+    pub fn connect(&mut self, number: u32, spec: &PortSpec, callee: Callee) -> anyhow::Result<()> {
         let Some(vm) = self.vm.as_mut().filter(|vm| !vm.is_linked()) else {
             bail!("a front-end is linked already")
         };
@@ -79,13 +80,13 @@ impl Port {
     }
 
     /// Says a line about it, unless too much was said.
-    pub(super) fn say(&mut self, line: impl FnOnce(&str)) {
+    pub fn say(&mut self, line: impl FnOnce(&str)) {
         let name = &self.spec.name;
         self.chatter.say(name, || line(name));
     }
 
     /// See [`Chatter::complain`].
-    pub(super) fn complain(&mut self, why: impl Display) {
+    pub fn complain(&mut self, why: impl Display) {
         self.chatter.complain(&self.spec.name, why);
     }
 
@@ -93,7 +94,7 @@ impl Port {
     ///
     /// # Errors
     /// The operating system refuses something; no worker has the port then.
-    pub(super) fn attach_tap(
+    pub fn attach_tap(
         &mut self,
         mut fds: Vec<OwnedFd>,
         workers: &WorkerClient,
@@ -118,7 +119,7 @@ impl Port {
 
 /// All ports.
 #[derive(Default)]
-pub(super) struct Ports {
+pub struct Ports {
     all: BTreeMap<PortId, Port>,
     /// The port of each front-end, until the supervisor says that it is gone.
     links: BTreeMap<u32, PortId>,
@@ -126,44 +127,44 @@ pub(super) struct Ports {
 
 impl Ports {
     /// The ids of all ports, as they are now.
-    pub(super) fn ids(&self) -> Vec<PortId> {
+    pub fn ids(&self) -> Vec<PortId> {
         self.all.keys().copied().collect()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Port> {
+    pub fn iter(&self) -> impl Iterator<Item = &Port> {
         self.all.values()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Port> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Port> {
         self.all.values_mut()
     }
 
-    pub(super) fn contains(&self, id: PortId) -> bool {
+    pub fn contains(&self, id: PortId) -> bool {
         self.all.contains_key(&id)
     }
 
-    pub(super) fn port(&self, id: PortId) -> Option<&Port> {
+    pub fn port(&self, id: PortId) -> Option<&Port> {
         self.all.get(&id)
     }
 
-    pub(super) fn port_mut(&mut self, id: PortId) -> Option<&mut Port> {
+    pub fn port_mut(&mut self, id: PortId) -> Option<&mut Port> {
         self.all.get_mut(&id)
     }
 
-    pub(super) fn insert(&mut self, port: Port) {
+    pub fn insert(&mut self, port: Port) {
         self.all.insert(port.id, port);
     }
 
-    pub(super) fn remove(&mut self, id: PortId) -> Option<Port> {
+    pub fn remove(&mut self, id: PortId) -> Option<Port> {
         self.all.remove(&id)
     }
 
-    pub(super) fn name(&self, id: PortId) -> &str {
+    pub fn name(&self, id: PortId) -> &str {
         self.port(id).map_or("", |port| &port.spec.name)
     }
 
     /// The same of several ports.
-    pub(super) fn names(&self, ids: &[PortId]) -> String {
+    pub fn names(&self, ids: &[PortId]) -> String {
         ids.iter().map(|id| self.name(*id)).collect::<Vec<_>>().join(", ")
     }
 
@@ -171,7 +172,7 @@ impl Ports {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn called(&self, name: &str) -> anyhow::Result<PortId> {
+    pub fn called(&self, name: &str) -> anyhow::Result<PortId> {
         match self.iter().find(|port| port.spec.name == name && !port.is_leaving) {
             Some(port) => Ok(port.id),
             None => bail!("there is no port called {name:?}"),
@@ -179,12 +180,12 @@ impl Ports {
     }
 
     /// The port of a virtual machine.
-    pub(super) fn vm(&mut self, id: PortId) -> Option<&mut VmPort> {
+    pub fn vm(&mut self, id: PortId) -> Option<&mut VmPort> {
         self.port_mut(id)?.vm.as_mut()
     }
 
     /// The connection of a port, if there is one.
-    pub(super) fn link(&mut self, id: PortId) -> Option<&mut Link> {
+    pub fn link(&mut self, id: PortId) -> Option<&mut Link> {
         self.vm(id)?.link.as_mut()
     }
 
@@ -192,42 +193,42 @@ impl Ports {
     ///
     /// # Errors
     /// No front-end is connected.
-    pub(super) fn linked(&mut self, id: PortId) -> anyhow::Result<(&mut Link, &PortSpec)> {
+    pub fn linked(&mut self, id: PortId) -> anyhow::Result<(&mut Link, &PortSpec)> {
         let port = self.port_mut(id).context("port")?;
         let link = port.vm.as_mut().and_then(|vm| vm.link.as_mut());
         Ok((link.context("no front-end is connected")?, &port.spec))
     }
 
     /// A front-end is linked to that port.
-    pub(super) fn note_link(&mut self, number: u32, id: PortId) {
+    pub fn note_link(&mut self, number: u32, id: PortId) {
         self.links.insert(number, id);
     }
 
     /// The front-end is gone: the port that it was linked to.
-    pub(super) fn forget_link(&mut self, number: u32) -> Option<PortId> {
+    pub fn forget_link(&mut self, number: u32) -> Option<PortId> {
         self.links.remove(&number)
     }
 
     /// The port of a front-end, as long as the supervisor has not said that it is gone.
-    pub(super) fn of_link(&self, number: u32) -> Option<PortId> {
+    pub fn of_link(&self, number: u32) -> Option<PortId> {
         self.links.get(&number).copied()
     }
 
     /// The port of a link that is still served.
-    pub(super) fn served(&self, number: u32) -> Option<PortId> {
+    pub fn served(&self, number: u32) -> Option<PortId> {
         let id = self.of_link(number)?;
         let link = self.port(id)?.link()?;
         (link.number == number).then_some(id)
     }
 
-    pub(super) fn complain(&mut self, id: PortId, why: impl Display) {
+    pub fn complain(&mut self, id: PortId, why: impl Display) {
         if let Some(port) = self.port_mut(id) {
             port.complain(why);
         }
     }
 
     /// The first of the times that ports tell of.
-    pub(super) fn earliest(&self, at: impl Fn(&Port) -> Option<Instant>) -> Option<Instant> {
+    pub fn earliest(&self, at: impl Fn(&Port) -> Option<Instant>) -> Option<Instant> {
         self.iter().filter_map(at).min()
     }
 }

@@ -12,18 +12,18 @@ use ringway_vhost_user::{Effect, MemoryRegion};
 use ringway_virtq::{Areas, Position};
 use tracing::debug;
 
-use super::link::{Link, Running};
-use super::replay::Discard;
-use super::workers::WorkerClient;
+use super::super::replay::Discard;
+use super::super::workers::WorkerClient;
+use super::{Link, Running};
 use crate::config::PortSpec;
 
 /// Queues whose rings are elsewhere, and where.
-pub(super) type Moved = [(QueueId, Areas)];
+pub type Moved = [(QueueId, Areas)];
 
 impl Link {
     /// Queues whose rings are elsewhere behind these effects. A memory table and they go together:
     /// no ring is ever looked for in memory that it is not meant for.
-    pub(super) fn moved(&self, effects: &[Effect]) -> Vec<(QueueId, Areas)> {
+    pub fn moved(&self, effects: &[Effect]) -> Vec<(QueueId, Areas)> {
         let moved = effects.iter().filter_map(|effect| match effect {
             Effect::RebindQueue { index, areas } => {
                 self.queue(*index).ok().map(|queue| (queue, *areas))
@@ -37,7 +37,7 @@ impl Link {
     ///
     /// # Errors
     /// It is not possible.
-    pub(super) fn carry_out(
+    pub fn carry_out(
         &mut self,
         effect: Effect,
         moved: Option<&Moved>,
@@ -116,7 +116,7 @@ impl Link {
     }
 
     /// Queues start only where something was negotiated.
-    pub(super) fn attach_if_needed(&mut self, spec: &PortSpec, workers: &WorkerClient) {
+    pub fn attach_if_needed(&mut self, spec: &PortSpec, workers: &WorkerClient) {
         if self.negotiated.is_none() {
             self.set_features(0, spec, workers);
         }
@@ -146,7 +146,7 @@ impl Link {
     }
 
     /// The workers learn how many receive queues run, where there can be more than one.
-    pub(super) fn note_running(&mut self, queue: QueueId, runs: bool, workers: &WorkerClient) {
+    pub fn note_running(&mut self, queue: QueueId, runs: bool, workers: &WorkerClient) {
         if self.pairs > 1 && self.running.note(queue, runs) {
             let id = self.port;
             let (running, has_control) = (self.running.pairs(), self.running.has_control);
@@ -156,7 +156,7 @@ impl Link {
 
     /// Empties a transmitq that does not run: where it stands then. One that cannot be emptied is
     /// left alone.
-    pub(super) fn discard(&mut self, discard: Discard, workers: &WorkerClient) -> Option<Position> {
+    pub fn discard(&mut self, discard: Discard, workers: &WorkerClient) -> Option<Position> {
         let Discard { port, index, setup, call } = discard;
         let queue = self.queue(index).ok()?;
         let call = self.call_fd(call).ok()?;

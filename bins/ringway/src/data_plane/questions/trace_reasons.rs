@@ -12,14 +12,14 @@ const VLAN_MASK: u16 = 0x0fff;
 const NAMED_MAX: usize = 8;
 
 /// The parts of a packet's head that rules look at.
-pub(super) struct Head<'a> {
-    pub(super) tag: Option<u16>,
+pub struct Head<'a> {
+    pub tag: Option<u16>,
     ethertype: u16,
     payload: &'a [u8],
 }
 
 impl<'a> Head<'a> {
-    pub(super) fn of(bytes: &'a [u8]) -> Option<Self> {
+    pub fn of(bytes: &'a [u8]) -> Option<Self> {
         let ethertype = word(bytes, 12)?;
         if !TAGS.contains(&ethertype) {
             return Some(Self { tag: None, ethertype, payload: bytes.get(14..)? });
@@ -29,7 +29,7 @@ impl<'a> Head<'a> {
     }
 
     /// The address that it is for, if it is of IP.
-    pub(super) fn destination(&self) -> Option<IpAddr> {
+    pub fn destination(&self) -> Option<IpAddr> {
         match self.ethertype {
             IPV4 => v4(self.payload, 16),
             IPV6 => v6(self.payload, 24),
@@ -39,7 +39,7 @@ impl<'a> Head<'a> {
 }
 
 /// A claim of a packet that its port's locked addresses do not allow.
-pub(super) fn refused_claim(claim: FalseClaim, policy: &PortPolicy) -> String {
+pub fn refused_claim(claim: FalseClaim, policy: &PortPolicy) -> String {
     let ips = || {
         let locked: Vec<String> = policy.locked_ips.iter().map(ToString::to_string).collect();
         locked.join(", ")
@@ -63,7 +63,7 @@ pub(super) fn refused_claim(claim: FalseClaim, policy: &PortPolicy) -> String {
 }
 
 /// Why a port may not send a packet with this tag, or without one.
-pub(super) fn refused_tag(vlan: &Vlan, tag: Option<u16>) -> String {
+pub fn refused_tag(vlan: &Vlan, tag: Option<u16>) -> String {
     match (vlan, tag) {
         (Vlan::Trunk { tagged, .. }, Some(tag)) => {
             let mut named: Vec<String> =
@@ -82,7 +82,7 @@ pub(super) fn refused_tag(vlan: &Vlan, tag: Option<u16>) -> String {
 }
 
 /// A VLAN in words.
-pub(super) fn vlan_text(vlan: Option<VlanId>) -> String {
+pub fn vlan_text(vlan: Option<VlanId>) -> String {
     vlan.filter(|vlan| vlan.raw() != 0).map_or("no VLAN".into(), |vlan| format!("VLAN {vlan}"))
 }
 

@@ -7,9 +7,9 @@ use ringway_net::MacAddress;
 use ringway_switch::{KnownAddress, PortId, Shared, VlanId};
 use ringway_vhost_user::ProtocolFeatures;
 
-use super::link::Link;
-use super::ports::{Port, Ports};
+use super::super::links::Link;
 use super::vm_port::VmPort;
+use super::{Port, Ports};
 use crate::config::PortSpec;
 
 /// Most addresses that a guest uses beside its own and that are announced with it.
@@ -35,7 +35,7 @@ impl Port {
 
     /// The address that its guest has to use, or was told; `false`: its front-end did not ask for
     /// it, and may have given it another.
-    pub(super) fn own_address(&self) -> Option<(MacAddress, bool)> {
+    pub fn own_address(&self) -> Option<(MacAddress, bool)> {
         let locked = self.spec.rules.policy().locked_mac.map(|locked| (locked, true));
         let reads = |link: &Link| link.session.protocol_features().contains(CONFIG);
         locked.or_else(|| self.link().map(|link| (link.mac, reads(link))))
@@ -48,7 +48,7 @@ impl Port {
     }
 
     /// Its options have changed.
-    pub(super) fn follow_link(&mut self, before: &PortSpec, shared: &Shared) {
+    pub fn follow_link(&mut self, before: &PortSpec, shared: &Shared) {
         let now = &self.spec;
         if (now.is_link_up, now.announces) == (before.is_link_up, before.announces) {
             return;
@@ -82,7 +82,7 @@ impl Port {
 
 impl VmPort {
     /// A queue is about to stop.
-    pub(super) fn note_stop(&mut self, queue: QueueId) {
+    pub fn note_stop(&mut self, queue: QueueId) {
         if queue == FIRST {
             self.announcer.goes_down();
             if let Some(link) = &mut self.link {
@@ -94,7 +94,7 @@ impl VmPort {
 
 impl Ports {
     /// A queue runs.
-    pub(super) fn note_start(&mut self, id: PortId, queue: QueueId, shared: &Shared) {
+    pub fn note_start(&mut self, id: PortId, queue: QueueId, shared: &Shared) {
         let Some(port) = self.port_mut(id).filter(|_| queue == FIRST) else { return };
         if let Some(link) = port.vm.as_mut().and_then(|vm| vm.link.as_mut()) {
             link.stopped = None;
@@ -107,13 +107,13 @@ impl Ports {
     }
 
     /// Announces all guests: hosts behind an uplink may know none.
-    pub(super) fn announce_all(&mut self, shared: &Shared) {
+    pub fn announce_all(&mut self, shared: &Shared) {
         let announced = self.iter_mut().filter(|port| port.is_announced() && port.receives());
         announced.for_each(|port| port.comes_up(shared));
     }
 
     /// When the next guest may have to be announced.
-    pub(super) fn next_announcing(&self) -> Option<Instant> {
+    pub fn next_announcing(&self) -> Option<Instant> {
         let vms = self.iter().filter_map(|port| port.vm.as_ref());
         let due_ms = vms.filter_map(|vm| vm.announcer.due_ms()).min()?;
         // A timer must not end a moment before the time has come.
@@ -122,7 +122,7 @@ impl Ports {
     }
 
     /// The guests whose time has come, with the addresses that uplinks are told.
-    pub(super) fn take_announced(&mut self, shared: &Shared) -> Vec<(PortId, MacAddress)> {
+    pub fn take_announced(&mut self, shared: &Shared) -> Vec<(PortId, MacAddress)> {
         let now_ms = now_ms();
         let mut announced = Vec::new();
         for port in self.iter_mut() {
@@ -137,6 +137,6 @@ impl Ports {
 }
 
 /// By the clock of the switch.
-pub(super) fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     ringway_host::now().0 / NS_PER_MS
 }

@@ -15,7 +15,7 @@ use ringway_host::{Events, KickFd, Poller};
 use ringway_switch::PortId;
 use ringway_vhost_user::Session;
 
-use super::wake::{Wake, Wakes};
+use super::super::wake::{Wake, Wakes};
 
 /// A front-end that has sent nothing for so long has said all that it means to say: one that stops
 /// a device sends its requests within a few milliseconds.
@@ -25,7 +25,7 @@ const QUIET: Duration = Duration::from_millis(100);
 const RINGS_MAX: usize = 256;
 
 /// The queues whose kicks lead to something.
-pub(super) struct KickWatch {
+pub struct KickWatch {
     poller: Poller,
     events: Events,
     /// Open as long as they are watched.
@@ -63,30 +63,30 @@ impl AsFd for KickWatch {
 
 /// Queues that were kicked.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Kicked {
-    pub(super) queues: Vec<u16>,
+pub struct Kicked {
+    pub queues: Vec<u16>,
     /// The front-end has sent nothing for a while.
-    pub(super) is_quiet: bool,
+    pub is_quiet: bool,
 }
 
 /// Queues that a front-end's guest has kicked and that do not run.
-pub(super) struct Kicks {
-    pub(super) watch: Option<KickWatch>,
+pub struct Kicks {
+    pub watch: Option<KickWatch>,
     /// Kicked, and to be looked at when the front-end is quiet.
     early: Vec<u16>,
     /// To be looked at once more, at once.
     again: Vec<u16>,
-    pub(super) last_request: Instant,
+    pub last_request: Instant,
 }
 
 impl Kicks {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         let (watch, early, again) = (None, Vec::new(), Vec::new());
         Self { watch, early, again, last_request: Instant::now() }
     }
 
     /// A queue that was emptied holds more.
-    pub(super) fn look_again(&mut self, index: u16) {
+    pub fn look_again(&mut self, index: u16) {
         self.again.push(index);
     }
 
@@ -99,7 +99,7 @@ impl Kicks {
     }
 
     /// Kicks of these queues are watched, and no others.
-    pub(super) fn watch(
+    pub fn watch(
         &mut self,
         fds: Vec<(u16, UntrustedFd)>,
         port: PortId,
@@ -118,7 +118,7 @@ impl Kicks {
     }
 
     /// The guest has kicked queues that are watched.
-    pub(super) fn take(&mut self, session: &Session) -> Option<Kicked> {
+    pub fn take(&mut self, session: &Session) -> Option<Kicked> {
         let queues = self.watch.as_mut()?.take().ok()?;
         let is_quiet = self.last_request + QUIET <= Instant::now();
         if !is_quiet && session.waits_for_quiet() {
@@ -130,14 +130,14 @@ impl Kicks {
     }
 
     /// When the front-end will have been quiet for long enough.
-    pub(super) fn next(&self, session: &Session) -> Option<Instant> {
+    pub fn next(&self, session: &Session) -> Option<Instant> {
         let goes_on_at = session.goes_on_when_quiet().then_some(self.last_request + QUIET);
         [self.next_look(), goes_on_at].into_iter().flatten().min()
     }
 
     /// Kicks that waited for the front-end to be quiet lead to something now, and rings that need
     /// none go on.
-    pub(super) fn take_due(&mut self, now: Instant, session: &Session) -> Option<Kicked> {
+    pub fn take_due(&mut self, now: Instant, session: &Session) -> Option<Kicked> {
         let goes_on = self.last_request + QUIET <= now && session.goes_on_when_quiet();
         let goes_on = || goes_on.then(|| Kicked { queues: Vec::new(), is_quiet: true });
         self.take_early(now).or_else(goes_on)

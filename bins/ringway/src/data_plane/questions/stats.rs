@@ -12,14 +12,14 @@ use ringway_net::{Counters, DropReason, Features, HISTOGRAM_BOUNDS_NS, Histogram
 use ringway_switch::{MACS_MAX, PortId, Shared};
 use ringway_virtq::Format;
 
-use super::link::Link;
-use super::ports::{Port, Ports};
-use super::process::Process;
+use super::super::links::Link;
+use super::super::ports::uplinks::now_ms;
+use super::super::ports::{Port, Ports};
+use super::super::process::Process;
+use super::super::sandbox::Sandbox;
+use super::super::seen_ips::seen_ips;
+use super::super::workers::WorkerClient;
 use super::router::kind_name;
-use super::sandbox::Sandbox;
-use super::seen_ips::seen_ips;
-use super::uplinks::now_ms;
-use super::workers::WorkerClient;
 use crate::control::{
     DataPlaneStats, DirectionStats, EffortStats, HistogramStats, NatStats, PROTOCOL_VERSION,
     PacingStats, PairStats, PortStats, QueueStats, StatsReply, WaitStats, WorkerStats,
@@ -27,7 +27,7 @@ use crate::control::{
 use crate::units;
 
 /// The statistics of this process.
-pub(super) fn report(ports: &Ports, workers: &WorkerClient, process: &Process) -> StatsReply {
+pub fn report(ports: &Ports, workers: &WorkerClient, process: &Process) -> StatsReply {
     let snapshots = workers.ask_all(Worker::snapshots).into_iter().flatten();
     let snapshots: Vec<PortSnapshot> = snapshots.collect();
     let shared = workers.shared();
@@ -145,7 +145,10 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         address: port.spec.kind.address(),
         labels: port.spec.labels.clone(),
         mac: mac.map(|mac| mac.to_string()),
-        mtu: port.spec.mtu.or(port.vm.as_ref().and_then(super::vm_port::VmPort::mtu_told)),
+        mtu: port
+            .spec
+            .mtu
+            .or(port.vm.as_ref().and_then(super::super::ports::vm_port::VmPort::mtu_told)),
         connected: port.is_linked() || port.vm.is_none(),
         state: state(port, snapshots, &broken).to_string(),
         error: None,

@@ -6,8 +6,8 @@ use ringway_nat::{FlowLook, Protocol, Station};
 use ringway_nat::{Forward, Place};
 use ringway_switch::PortId;
 
-use super::ports::Ports;
-use super::workers::WorkerClient;
+use super::super::ports::Ports;
+use super::super::workers::WorkerClient;
 use crate::config::PortKind;
 use crate::control::{
     PROTOCOL_VERSION, PortShowQuestion, PortShowReply, ShownFlow, ShownForward, ShownGuest,
@@ -19,7 +19,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 ///
 /// # Errors
 /// There is no such router, or its worker has ended.
-pub(super) fn show(
+pub fn show(
     question: &PortShowQuestion,
     ports: &Ports,
     workers: &WorkerClient,
@@ -85,7 +85,7 @@ fn shown(forward: &Forward, error: Option<String>) -> ShownForward {
 }
 
 /// The kind of a forward, in a word.
-pub(super) fn kind_name(forward: &Forward) -> &'static str {
+pub fn kind_name(forward: &Forward) -> &'static str {
     match forward.at {
         Place::Address(_) => protocol_name(forward.protocol),
         Place::Unix(_) => "unix",
