@@ -16,7 +16,7 @@ use tracing::info;
 
 use super::ports::Ports;
 use super::wake::{Wake, Wakes};
-use super::workers::WorkerClient;
+use super::workers::Workers;
 use crate::control::{CaptureQuestion, CaptureReply, Direction, PROTOCOL_VERSION};
 
 /// All of them, by number.
@@ -41,9 +41,6 @@ pub(super) struct NewCapture {
 
 impl Captures {
     /// Looks whether a capture is possible.
-    ///
-    /// # Errors
-    /// It is not.
     pub(super) fn prepare(
         &self,
         question: &CaptureQuestion,
@@ -76,7 +73,7 @@ impl Captures {
         NewCapture { options, file, client }: NewCapture,
         ports: &Ports,
         wakes: &Wakes,
-        workers: &WorkerClient,
+        workers: &Workers,
     ) -> anyhow::Result<CaptureReply> {
         let (captured, options, file) = (options.ports.clone(), Arc::new(options), Arc::new(file));
         self.next = self.next.wrapping_add(1);
@@ -91,7 +88,7 @@ impl Captures {
     }
 
     /// The client has closed its end, or has sent what it may not.
-    pub(super) fn end(&mut self, id: u32, ports: &Ports, wakes: &Wakes, workers: &WorkerClient) {
+    pub(super) fn end(&mut self, id: u32, ports: &Ports, wakes: &Wakes, workers: &Workers) {
         let Some(capture) = self.running.remove(&id) else { return };
         wakes.forget(&capture.client);
         // Packets that were under way are in the file when the client sees the end.

@@ -5,6 +5,10 @@
 //! for, so that a front-end's acknowledgement means that it has happened. The control thread
 //! never touches a packet. It opens nothing: sockets, taps and front-ends' requests come from the
 //! supervisor, through the socket that is this process's standard input.
+//!
+//! How: each part owns its state, gets what it needs as arguments, and gives back what others are
+//! to hear. [`DataPlane`] takes it to them: here by the loop and its timers, in `orders` for the
+//! supervisor's messages, in `changes` for ports that come and go, in `sessions` for front-ends.
 
 mod captures;
 mod changes;
@@ -30,7 +34,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use ringway_host::{AnnounceTo, Carrier, Events, TapWatch, Worker, WorkerEvent};
+use ringway_host::{AnnounceTo, Carrier, TapWatch, Worker, WorkerEvent};
 use ringway_net::TapCalls;
 use ringway_supervisor::wire::ToSupervisor;
 use ringway_switch::{AddressNews, PortId};
@@ -49,10 +53,7 @@ use seen_ips::LastIps;
 use stations::StationNews;
 use supervisor::SupervisorEnd;
 use wake::{Wake, Wakes};
-use workers::WorkerClient;
-
-/// Events handled per turn of the loop.
-const EVENTS_MAX: usize = 64;
+use workers::Workers;
 
 /// Rings that are made in advance for taps: two taps, each read and written by all workers.
 const RINGS_PER_WORKER: usize = 4;
@@ -63,7 +64,7 @@ const SANDBOX_ADVICE: &str = "the sandbox: start with --sandbox off if it cannot
 pub struct DataPlane {
     ports: Ports,
     wakes: Wakes,
-    workers: WorkerClient,
+    workers: Workers,
     supervisor: SupervisorEnd,
     /// Until `Go`.
     replay: Option<Replay>,
@@ -115,16 +116,43 @@ pub fn prepare() -> anyhow::Result<Prepared> {
 /// The supervisor says what cannot be, or a worker has ended.
 pub fn run(prepared: Prepared) -> anyhow::Result<()> {
     let Prepared { supervisor, settings, sandbox } = prepared;
-    let started = sandbox.context(SANDBOX_ADVICE).and_then(|sandbox| {
-        let (wakes, workers) = DataPlane::parts(&supervisor, &settings)?;
-        Ok((wakes, workers, sandbox))
+    let begun = sandbox.context(SANDBOX_ADVICE).and_then(|sandbox| {
+        let (wakes, workers) = begin(&supervisor, &settings)?;
+        Ok((wakes, workers, Process::new(sandbox)))
     });
-    match started {
-        Ok((wakes, workers, sandbox)) => {
-            DataPlane::new(supervisor, &settings, wakes, workers, sandbox).serve()
-        }
-        Err(why) => Ok(supervisor.refuse(&why)?),
+    let (wakes, workers, process) = match begun {
+        Ok(begun) => begun,
+        Err(why) => return Ok(supervisor.refuse(&why)?),
+    };
+    let mut plane = DataPlane {
+        ports: Ports::default(),
+        wakes,
+        workers,
+        station_news: StationNews::new(supervisor.given.is_told()),
+        supervisor,
+        replay: Some(Replay::default()),
+        is_frozen: false,
+        captures: Captures::default(),
+        mirrors: Mirrors::default(),
+        process,
+        notes: Notes::default(),
+        told_ips: LastIps::default(),
+    };
+    plane.serve()
+}
+
+/// Starts the workers, and forbids what is not needed any more.
+fn begin(supervisor: &SupervisorEnd, settings: &PlaneSettings) -> anyhow::Result<(Wakes, Workers)> {
+    let wakes = Wakes::new()?;
+    wakes.watch(supervisor, Wake::Supervisor)?;
+    let workers = Workers::start(settings).context("starting the workers")?;
+    wakes.watch(&workers.event_bell(), Wake::Worker)?;
+    if settings.sandbox {
+        attempt::attempt_later();
+        let filtered = filter::filter_calls(settings.routers, supervisor.as_fd());
+        filtered.context("seccomp").context(SANDBOX_ADVICE)?;
     }
+    Ok((wakes, workers))
 }
 
 /// A row says when something is due, and what is done then, while the data plane serves.
@@ -162,52 +190,9 @@ const TIMERS: [Timer; 7] = [
 ];
 
 impl DataPlane {
-    fn new(
-        supervisor: SupervisorEnd,
-        settings: &PlaneSettings,
-        wakes: Wakes,
-        workers: WorkerClient,
-        sandbox: Option<Sandbox>,
-    ) -> Self {
-        let is_on = settings.snoop_multicast;
-        workers.send_all(move |worker| worker.snoop_multicast(is_on));
-        workers.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
-        Self {
-            ports: Ports::default(),
-            wakes,
-            workers,
-            station_news: StationNews::new(supervisor.given.is_told()),
-            supervisor,
-            replay: Some(Replay::default()),
-            is_frozen: false,
-            captures: Captures::default(),
-            mirrors: Mirrors::default(),
-            process: Process::new(sandbox),
-            notes: Notes::default(),
-            told_ips: LastIps::default(),
-        }
-    }
-
-    fn parts(
-        supervisor: &SupervisorEnd,
-        settings: &PlaneSettings,
-    ) -> anyhow::Result<(Wakes, WorkerClient)> {
-        let wakes = Wakes::new()?;
-        wakes.watch(supervisor, Wake::Supervisor)?;
-        let workers = WorkerClient::start(settings).context("starting the workers")?;
-        wakes.watch(&workers.event_bell(), Wake::Worker)?;
-        if settings.sandbox {
-            attempt::attempt_later();
-            let filtered = filter::filter_calls(settings.routers, supervisor.as_fd());
-            filtered.context("seccomp").context(SANDBOX_ADVICE)?;
-        }
-        Ok((wakes, workers))
-    }
-
     /// Serves until the supervisor ends.
     fn serve(&mut self) -> anyhow::Result<()> {
-        let mut events = Events::with_capacity(EVENTS_MAX);
-        while self.turn(&mut events)? {}
+        while self.turn()? {}
         for id in self.ports.ids() {
             self.drop_link(id);
         }
@@ -216,24 +201,22 @@ impl DataPlane {
     }
 
     /// One wait and everything it brought; `false`: the supervisor has ended.
-    fn turn(&mut self, events: &mut Events) -> anyhow::Result<bool> {
+    fn turn(&mut self) -> anyhow::Result<bool> {
         self.run_due();
         self.end_closing();
         let due = TIMERS.iter().filter(|_| self.is_serving()).filter_map(|timer| (timer.at)(self));
         let timeout = due.min().map(|at| at.saturating_duration_since(Instant::now()));
         self.workers.ring();
-        self.wakes.wait(events, timeout)?;
-        for event in events.iter() {
-            match Wake::from_token(event.token) {
-                Some(Wake::Supervisor) if self.serve_supervisor()? => {}
-                Some(Wake::Supervisor) => return Ok(false),
-                Some(Wake::TornMemory) => self.drop_torn_links(),
-                Some(Wake::Worker) => self.on_worker_events()?,
-                Some(Wake::Kicks(port)) => self.on_kicks(port),
-                Some(Wake::Capture(number)) => {
-                    self.captures.end(number, &self.ports, &self.wakes, &self.workers);
+        for wake in self.wakes.wait(timeout)? {
+            match wake {
+                Wake::Supervisor if self.serve_supervisor()? => {}
+                Wake::Supervisor => return Ok(false),
+                Wake::TornMemory => self.drop_torn_links(),
+                Wake::Worker => self.on_worker_events()?,
+                Wake::Kicks(port) => self.on_kicks(port),
+                Wake::Capture(it) => {
+                    self.captures.end(it, &self.ports, &self.wakes, &self.workers);
                 }
-                None => {}
             }
         }
         Ok(true)

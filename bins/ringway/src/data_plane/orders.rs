@@ -64,7 +64,6 @@ impl DataPlane {
         match message {
             ToData::Config { settings } => {
                 let settings = spec_text::read_settings(settings).ok_or(BadMessage::Value)?;
-                self.workers.shared().set_age_max(u64::from(settings.fdb_age_s) * 1000);
                 self.workers.change(&settings);
             }
             ToData::Port { order, port, spec } => {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::links::Link;
 use super::ports::{Port, Ports};
-use super::workers::{Promise, WorkerClient};
+use super::workers::{Promise, Workers};
 
 /// Most bytes of positions: 2,048 rings have fewer.
 const POSITIONS_LEN_MAX: usize = 1 << 20;
@@ -118,7 +118,7 @@ impl Start {
         &self,
         positions: &Positions,
         ports: &mut Ports,
-        workers: &WorkerClient,
+        workers: &Workers,
     ) -> anyhow::Result<Place> {
         let Self { port, index, setup, .. } = *self;
         let (link, _) = ports.linked(port)?;
@@ -134,7 +134,7 @@ impl Start {
         self,
         place: anyhow::Result<Place>,
         ports: &mut Ports,
-        workers: &WorkerClient,
+        workers: &Workers,
     ) -> anyhow::Result<(QueueId, Promise<Result<(), Broken>>)> {
         let Self { port, index, mut setup, mut fds, .. } = self;
         let queue = ports.linked(port)?.0.queue(index)?;
@@ -167,7 +167,7 @@ impl Positions {
     }
 
     /// Starts queues; one that cannot go on is the only one that does not.
-    pub(super) fn start_all(&self, starts: Vec<Start>, ports: &mut Ports, workers: &WorkerClient) {
+    pub(super) fn start_all(&self, starts: Vec<Start>, ports: &mut Ports, workers: &Workers) {
         // All are asked, and begun, before any answer is waited for: each would cost a sleep of
         // two threads.
         let ask = |start: Start| (start.ask_place(self, ports, workers), start);
@@ -193,7 +193,7 @@ impl Positions {
     }
 
     /// Empties a transmitq at last.
-    pub(super) fn discard(&self, mut discard: Discard, link: &mut Link, workers: &WorkerClient) {
+    pub(super) fn discard(&self, mut discard: Discard, link: &mut Link, workers: &Workers) {
         let (index, format) = (discard.index, link.format());
         let Ok(queue) = link.queue(index) else { return };
         match self.stand(link, index) {
@@ -213,7 +213,7 @@ impl Positions {
     }
 
     /// Stops all rings for good: where they stand.
-    pub(super) fn of_stopped(ports: &mut Ports, workers: &WorkerClient) -> Self {
+    pub(super) fn of_stopped(ports: &mut Ports, workers: &Workers) -> Self {
         let mut positions = Self::default();
         let running = running_queues(ports);
         for of_guest in [true, false] {

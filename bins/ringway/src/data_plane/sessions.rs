@@ -5,7 +5,6 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use anyhow::Context;
-use ringway_foreign::UntrustedFd;
 use ringway_host::QueueFds;
 use ringway_supervisor::keep::Changes;
 use ringway_supervisor::wire::{Bytes, Flaw, List, Offence, ToSupervisor};
@@ -16,6 +15,7 @@ use tracing::{debug, info};
 
 use super::DataPlane;
 use super::departed::Leaving;
+use super::links::effects::Moved;
 use super::links::kicks::Kicked;
 use super::ports::Port;
 use super::replay::{Discard, Start};
@@ -33,7 +33,7 @@ pub(super) struct Kept {
     pub(super) has_lost_fds: bool,
 }
 
-/// What a session has made of a request.
+/// A request that a session has handled.
 struct Handled {
     reply: Option<Vec<u8>>,
     is_remembered: bool,
@@ -126,39 +126,19 @@ impl DataPlane {
         let has_effects = !effects.is_empty();
         let mut started = Vec::new();
         for effect in effects {
-            let done = match effect {
-                Effect::StopQueue { index } => {
-                    applied.stopped.extend(self.stop_queue(id, index));
-                    continue;
-                }
+            match effect {
+                Effect::StopQueue { index } => applied.stopped.extend(self.stop_queue(id, index)),
                 Effect::DiscardPackets { index, setup, call } => {
                     self.discard(Discard { port: id, index, setup, call }, &mut applied);
-                    continue;
                 }
-                _ if !applied.ok => continue,
-                Effect::StartQueue { index, setup, is_told, kick, call, error, .. } => {
-                    started.push(index);
-                    let fds = self.ports.linked(id).and_then(|(link, _)| {
-                        QueueFds::new(&link.callee, kick, call, error).context("notification fd")
-                    });
-                    fds.and_then(|fds| {
-                        self.start_queue(Start { port: id, index, setup, is_told, fds })
-                    })
-                }
-                Effect::WatchKicks(fds) => {
-                    self.watch_kicks(id, fds);
-                    Ok(())
-                }
-                effect => self.ports.linked(id).and_then(|(link, spec)| {
-                    let moved = self.replay.is_none().then_some(&moved[..]);
-                    link.carry_out(effect, moved, spec, &self.workers)
-                }),
-            };
-            match done {
-                Ok(()) => applied.is_set_up = true,
-                Err(why) => {
-                    self.ports.complain(id, &why);
-                    applied.ok = false;
+                _ if !applied.ok => {}
+                effect => {
+                    if let Effect::StartQueue { index, .. } = effect {
+                        started.push(index);
+                    }
+                    let done = self.apply_one(id, effect, &moved);
+                    applied.is_set_up |= done.is_ok();
+                    applied.ok = done.inspect_err(|why| self.ports.complain(id, why)).is_ok();
                 }
             }
         }
@@ -171,6 +151,28 @@ impl DataPlane {
             self.workers.catch_up();
         }
         applied
+    }
+
+    fn apply_one(&mut self, id: PortId, effect: Effect, moved: &Moved) -> anyhow::Result<()> {
+        let (link, spec) = self.ports.linked(id)?;
+        match effect {
+            Effect::StartQueue { index, setup, is_told, kick, call, error, .. } => {
+                let fds = QueueFds::new(&link.callee, kick, call, error);
+                let fds = fds.context("notification fd")?;
+                self.start_queue(Start { port: id, index, setup, is_told, fds })
+            }
+            Effect::WatchKicks(fds) => {
+                if let Err(why) = link.kicks.watch(fds, id, &self.wakes) {
+                    let why = format_args!("cannot watch the kicks of stopped queues: {why}");
+                    self.ports.complain(id, why);
+                }
+                Ok(())
+            }
+            effect => {
+                let moved = self.replay.is_none().then_some(moved);
+                link.carry_out(effect, moved, spec, &self.workers)
+            }
+        }
     }
 
     fn start_queue(&mut self, mut start: Start) -> anyhow::Result<()> {
@@ -187,9 +189,8 @@ impl DataPlane {
             let shown = self.workers.position_by_ring(id, queue, start.setup).of(queue)?;
             if shown != start.setup.position {
                 let place = shown.used;
-                let why = "its front-end did not know where the ring stood, as after a restart of \
-                    ringway";
-                let what = format_args!("{queue}: starts at entry {place}: {why}");
+                let why = "its front-end did not know where the ring stood, as after a restart";
+                let what = format_args!("{queue}: starts at entry {place}: {why} of ringway");
                 self.ports.complain(id, what);
             }
             start.setup.position = shown;
@@ -225,14 +226,6 @@ impl DataPlane {
         let Some(link) = self.ports.link(discard.port) else { return };
         let position = link.discard(discard, &self.workers);
         applied.stopped.extend(position.map(|position| (index, position)));
-    }
-
-    fn watch_kicks(&mut self, id: PortId, fds: Vec<(u16, UntrustedFd)>) {
-        let Some(link) = self.ports.link(id) else { return };
-        if let Err(why) = link.kicks.watch(fds, id, &self.wakes) {
-            let why = format_args!("cannot watch the kicks of stopped queues: {why}");
-            self.ports.complain(id, why);
-        }
     }
 
     /// The guest has kicked queues that are watched.

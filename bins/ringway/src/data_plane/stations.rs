@@ -11,7 +11,7 @@ use ringway_supervisor::wire::{KNOWN_STATIONS_MAX, KnownStation, List, ToSupervi
 use ringway_switch::PortId;
 
 use super::ports::{Port, Ports};
-use super::workers::WorkerClient;
+use super::workers::Workers;
 use crate::config::PortKind;
 
 /// As often as this at most: a guest cannot keep the supervisor busy.
@@ -46,7 +46,7 @@ impl StationNews {
     }
 
     /// Routers whose time has come: what the supervisor is to hear.
-    pub(super) fn take_due(&mut self, workers: &WorkerClient) -> Vec<ToSupervisor> {
+    pub(super) fn take_due(&mut self, workers: &Workers) -> Vec<ToSupervisor> {
         let now = Instant::now();
         let due = self.due.iter().filter(|(_, at)| **at <= now);
         let due: Vec<PortId> = due.map(|(router, _)| *router).collect();
@@ -54,13 +54,13 @@ impl StationNews {
     }
 
     /// Another process goes on with what is known now, also with what no worker has told of yet.
-    pub(super) fn take_all(&mut self, ports: &Ports, workers: &WorkerClient) -> Vec<ToSupervisor> {
+    pub(super) fn take_all(&mut self, ports: &Ports, workers: &Workers) -> Vec<ToSupervisor> {
         let is_router = |port: &&Port| self.is_known && port.spec.kind == PortKind::Nat;
         let routers: Vec<PortId> = ports.iter().filter(is_router).map(|port| port.id).collect();
         routers.into_iter().filter_map(|router| self.take(router, workers)).collect()
     }
 
-    fn take(&mut self, router: PortId, workers: &WorkerClient) -> Option<ToSupervisor> {
+    fn take(&mut self, router: PortId, workers: &Workers) -> Option<ToSupervisor> {
         self.due.remove(&router);
         self.last = Some(Instant::now());
         let take = move |worker: &mut Worker| Some(worker.nat(router)?.take_notes(now()));
@@ -83,7 +83,7 @@ impl StationNews {
 }
 
 /// A router that was just opened goes on with the stations that were known.
-pub(super) fn remember_stations(router: PortId, known: &[KnownStation], workers: &WorkerClient) {
+pub(super) fn remember_stations(router: PortId, known: &[KnownStation], workers: &Workers) {
     let note = |known: &KnownStation| Note {
         guest: Guest(known.port),
         mac: MacAddress(known.address),

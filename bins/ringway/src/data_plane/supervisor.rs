@@ -25,9 +25,6 @@ pub(super) struct SupervisorEnd {
 
 impl SupervisorEnd {
     /// Says hello at standard input; the first settings.
-    ///
-    /// # Errors
-    /// There is no supervisor, or it says what cannot be.
     pub(super) fn greet() -> anyhow::Result<(Self, PlaneSettings)> {
         let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
         let channel = Channel::over(channel);
@@ -53,9 +50,6 @@ impl SupervisorEnd {
     }
 
     /// This process cannot serve.
-    ///
-    /// # Errors
-    /// The supervisor has ended.
     pub(super) fn refuse(&self, why: &anyhow::Error) -> rustix::io::Result<()> {
         let refusal = Some(Text::cut(&format!("{why:#}")));
         self.channel.send(&ToSupervisor::Ready { refusal }.encode())

@@ -8,6 +8,9 @@ use anyhow::Context;
 use ringway_host::{EventFd, Events, Poller};
 use ringway_switch::PortId;
 
+/// Events handled per turn of the loop.
+const EVENTS_MAX: usize = 64;
+
 /// The source that woke the control thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wake {
@@ -48,16 +51,15 @@ pub(super) struct Wakes {
     poller: Poller,
     /// Rung when a front-end has taken away memory that a worker then touched.
     torn: &'static EventFd,
+    events: Events,
 }
 
 impl Wakes {
     /// Watches for memory that is taken away.
-    ///
-    /// # Errors
-    /// The operating system refuses something.
     pub(super) fn new() -> anyhow::Result<Self> {
         let torn = ringway_host::install_bus_guard().context("installing the SIGBUS handler")?;
-        let wakes = Self { poller: Poller::new().context("epoll")?, torn };
+        let (poller, events) = (Poller::new().context("epoll")?, Events::with_capacity(EVENTS_MAX));
+        let wakes = Self { poller, torn, events };
         wakes.watch(torn, Wake::TornMemory)?;
         Ok(wakes)
     }
@@ -71,12 +73,10 @@ impl Wakes {
         let _ = self.poller.remove(fd.as_fd());
     }
 
-    /// Waits for the next events.
-    ///
-    /// # Errors
-    /// The operating system refuses to wait.
-    pub(super) fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        self.poller.wait(events, timeout).map(drop)
+    /// Waits for what wakes the control thread next.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Vec<Wake>> {
+        self.poller.wait(&mut self.events, timeout)?;
+        Ok(self.events.iter().filter_map(|event| Wake::from_token(event.token)).collect())
     }
 
     /// The next front-end that takes away memory rings anew.

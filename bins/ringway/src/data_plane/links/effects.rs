@@ -13,7 +13,7 @@ use ringway_virtq::{Areas, Position};
 use tracing::debug;
 
 use super::super::replay::Discard;
-use super::super::workers::WorkerClient;
+use super::super::workers::Workers;
 use super::{Link, Running};
 use crate::config::PortSpec;
 
@@ -34,15 +34,12 @@ impl Link {
     }
 
     /// Carries out an effect; `moved` is `None` if no queue runs yet.
-    ///
-    /// # Errors
-    /// It is not possible.
     pub fn carry_out(
         &mut self,
         effect: Effect,
         moved: Option<&Moved>,
         spec: &PortSpec,
-        workers: &WorkerClient,
+        workers: &Workers,
     ) -> anyhow::Result<()> {
         match effect {
             Effect::Features(features) => {
@@ -105,7 +102,7 @@ impl Link {
         }
     }
 
-    fn set_features(&mut self, features: u64, spec: &PortSpec, workers: &WorkerClient) {
+    fn set_features(&mut self, features: u64, spec: &PortSpec, workers: &Workers) {
         let features = Features::from_bits_retain(features) - Features::PROTOCOL_FEATURES;
         // Some drivers accept an offload without what it needs; they get on without it.
         let negotiated = Some(Negotiated::of_front_end(features));
@@ -116,13 +113,13 @@ impl Link {
     }
 
     /// Queues start only where something was negotiated.
-    pub fn attach_if_needed(&mut self, spec: &PortSpec, workers: &WorkerClient) {
+    pub fn attach_if_needed(&mut self, spec: &PortSpec, workers: &Workers) {
         if self.negotiated.is_none() {
             self.set_features(0, spec, workers);
         }
     }
 
-    fn attach(&mut self, spec: &PortSpec, workers: &WorkerClient) {
+    fn attach(&mut self, spec: &PortSpec, workers: &Workers) {
         self.running = Running::default();
         let (id, notify, is_on) = (self.port, spec.notify, spec.has_histograms);
         let negotiated = self.negotiated.unwrap_or(Negotiated::NOTHING);
@@ -138,7 +135,7 @@ impl Link {
         &mut self,
         memory: GuestMemory,
         moved: Option<&Moved>,
-        workers: &WorkerClient,
+        workers: &Workers,
     ) -> anyhow::Result<()> {
         self.memory = memory;
         let bound = workers.set_memory(self.port, &self.memory, moved);
@@ -146,7 +143,7 @@ impl Link {
     }
 
     /// The workers learn how many receive queues run, where there can be more than one.
-    pub fn note_running(&mut self, queue: QueueId, runs: bool, workers: &WorkerClient) {
+    pub fn note_running(&mut self, queue: QueueId, runs: bool, workers: &Workers) {
         if self.pairs > 1 && self.running.note(queue, runs) {
             let id = self.port;
             let (running, has_control) = (self.running.pairs(), self.running.has_control);
@@ -156,7 +153,7 @@ impl Link {
 
     /// Empties a transmitq that does not run: where it stands then. One that cannot be emptied is
     /// left alone.
-    pub fn discard(&mut self, discard: Discard, workers: &WorkerClient) -> Option<Position> {
+    pub fn discard(&mut self, discard: Discard, workers: &Workers) -> Option<Position> {
         let Discard { port, index, setup, call } = discard;
         let queue = self.queue(index).ok()?;
         let call = self.call_fd(call).ok()?;
@@ -171,7 +168,7 @@ impl Link {
         &self,
         index: u16,
         notify_fd: NotifyFd,
-        workers: &WorkerClient,
+        workers: &Workers,
     ) -> anyhow::Result<()> {
         let (id, queue) = (self.port, self.queue(index)?);
         workers.owner(queue.pair).send(move |worker| worker.set_notify_fd(id, queue, notify_fd));

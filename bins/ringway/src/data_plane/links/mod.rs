@@ -1,6 +1,6 @@
 //! One connected front-end: its session, and the memory it shared. Its socket is the supervisor's.
 
-mod effects;
+pub mod effects;
 pub mod kicks;
 
 use std::collections::BTreeSet;
@@ -104,9 +104,6 @@ impl Link {
     }
 
     /// The queue of that index, as both sides count since features were negotiated.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn queue(&self, index: u16) -> anyhow::Result<QueueId> {
         let negotiated = self.negotiated.unwrap_or(Negotiated::NOTHING);
         let pairs = negotiated.queue_pairs(self.pairs);

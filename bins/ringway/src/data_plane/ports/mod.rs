@@ -16,7 +16,7 @@ use ringway_host::{Callee, Carrier, Tap, TapWatch};
 use ringway_switch::PortId;
 
 use super::links::Link;
-use super::workers::WorkerClient;
+use super::workers::Workers;
 use crate::chatter::Chatter;
 use crate::config::PortSpec;
 use nat_port::NatState;
@@ -59,9 +59,6 @@ impl Port {
     }
 
     /// A front-end has come, for which these options hold: those of the moment at which it came.
-    ///
-    /// # Errors
-    /// There is another one.
     pub fn connect(&mut self, number: u32, spec: &PortSpec, callee: Callee) -> anyhow::Result<()> {
         let Some(vm) = self.vm.as_mut().filter(|vm| !vm.is_linked()) else {
             bail!("a front-end is linked already")
@@ -91,14 +88,7 @@ impl Port {
     }
 
     /// The queues of its tap, which the supervisor has opened, go to the workers.
-    ///
-    /// # Errors
-    /// The operating system refuses something; no worker has the port then.
-    pub fn attach_tap(
-        &mut self,
-        mut fds: Vec<OwnedFd>,
-        workers: &WorkerClient,
-    ) -> anyhow::Result<()> {
+    pub fn attach_tap(&mut self, mut fds: Vec<OwnedFd>, workers: &Workers) -> anyhow::Result<()> {
         let name = self.spec.kind.address();
         let interfaces = if fds.len() > 1 { fds.pop() } else { None };
         let mut queues = Vec::new();
@@ -169,9 +159,6 @@ impl Ports {
     }
 
     /// The port of that name.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn called(&self, name: &str) -> anyhow::Result<PortId> {
         match self.iter().find(|port| port.spec.name == name && !port.is_leaving) {
             Some(port) => Ok(port.id),
@@ -190,9 +177,6 @@ impl Ports {
     }
 
     /// The same, with the options of the port.
-    ///
-    /// # Errors
-    /// No front-end is connected.
     pub fn linked(&mut self, id: PortId) -> anyhow::Result<(&mut Link, &PortSpec)> {
         let port = self.port_mut(id).context("port")?;
         let link = port.vm.as_mut().and_then(|vm| vm.link.as_mut());

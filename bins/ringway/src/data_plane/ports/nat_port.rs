@@ -18,7 +18,7 @@ use rustix::net::{
 use rustix::process::{Resource, getrlimit};
 use tracing::{error, info};
 
-use super::super::workers::WorkerClient;
+use super::super::workers::Workers;
 use crate::config::PortSpec;
 use crate::config::forward::ForwardSpec;
 use crate::config::nat::Dns;
@@ -96,7 +96,7 @@ impl NatState {
         &mut self,
         spec: &PortSpec,
         follows: bool,
-        workers: &WorkerClient,
+        workers: &Workers,
     ) -> anyhow::Result<()> {
         let port = self.port;
         let passed = std::mem::take(&mut self.passed);
@@ -126,7 +126,7 @@ impl NatState {
     }
 
     /// It does not listen any more: another process will.
-    pub fn stop_listening(&mut self, workers: &WorkerClient) {
+    pub fn stop_listening(&mut self, workers: &Workers) {
         self.failed.clear();
         if !std::mem::take(&mut self.forwards).is_empty() {
             self.listen(Vec::new(), Vec::new(), workers);
@@ -134,7 +134,7 @@ impl NatState {
     }
 
     /// Listens where it was not possible before.
-    fn listen_again(&mut self, spec: &PortSpec, workers: &WorkerClient) {
+    fn listen_again(&mut self, spec: &PortSpec, workers: &Workers) {
         if self.failed.is_empty() {
             return;
         }
@@ -150,7 +150,7 @@ impl NatState {
         &mut self,
         added: Vec<Listener>,
         failed: Vec<(Forward, String)>,
-        workers: &WorkerClient,
+        workers: &Workers,
     ) {
         self.failed = failed;
         if !added.is_empty() {
@@ -160,7 +160,7 @@ impl NatState {
     }
 
     /// It listens at these places from now on, and no others.
-    fn listen(&mut self, kept: Vec<Forward>, added: Vec<Listener>, workers: &WorkerClient) {
+    fn listen(&mut self, kept: Vec<Forward>, added: Vec<Listener>, workers: &Workers) {
         self.forwards.clone_from(&kept);
         self.forwards.extend(added.iter().map(|listener| listener.forward.clone()));
         let port = self.port;
@@ -175,11 +175,7 @@ impl NatState {
     ///
     /// # Errors
     /// One place is taken, or not allowed; then nothing has changed.
-    pub fn follow_forwards(
-        &mut self,
-        spec: &PortSpec,
-        workers: &WorkerClient,
-    ) -> anyhow::Result<()> {
+    pub fn follow_forwards(&mut self, spec: &PortSpec, workers: &Workers) -> anyhow::Result<()> {
         let passed = std::mem::take(&mut self.passed);
         let known = &self.forwards;
         let (added, failed) = listen_where_possible(&spec.nat.forwards, known, passed);
@@ -200,7 +196,7 @@ impl NatState {
     }
 
     /// Tells the router what has changed.
-    pub fn follow(&mut self, spec: &PortSpec, workers: &WorkerClient) {
+    pub fn follow(&mut self, spec: &PortSpec, workers: &Workers) {
         let Some(told) = &mut self.told else { return };
         let options = options(spec);
         self.look_at = Some(Instant::now() + LOOK_EVERY);
@@ -213,7 +209,7 @@ impl NatState {
 
     /// Looks whether there is a way to IPv6 now, and whether places to listen at are free, if its
     /// time has come.
-    pub fn look_around(&mut self, now: Instant, spec: &PortSpec, workers: &WorkerClient) {
+    pub fn look_around(&mut self, now: Instant, spec: &PortSpec, workers: &Workers) {
         if self.look_at.is_some_and(|at| at <= now) {
             self.follow(spec, workers);
             self.listen_again(spec, workers);

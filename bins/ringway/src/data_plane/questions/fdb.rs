@@ -16,9 +16,6 @@ const MS_PER_S: u64 = 1000;
 type Scope = (Option<PortId>, Option<VlanId>);
 
 /// One page of them.
-///
-/// # Errors
-/// There is no such port or VLAN.
 pub fn addresses(
     question: &FdbQuestion,
     ports: &Ports,
@@ -40,9 +37,6 @@ pub fn addresses(
 }
 
 /// Forgets them.
-///
-/// # Errors
-/// There is no such port or VLAN.
 pub fn flush(
     question: &FdbFlushQuestion,
     ports: &Ports,

@@ -7,7 +7,7 @@ use ringway_nat::{Forward, Place};
 use ringway_switch::PortId;
 
 use super::super::ports::Ports;
-use super::super::workers::WorkerClient;
+use super::super::workers::Workers;
 use crate::config::PortKind;
 use crate::control::{
     PROTOCOL_VERSION, PortShowQuestion, PortShowReply, ShownFlow, ShownForward, ShownGuest,
@@ -16,13 +16,10 @@ use crate::control::{
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Shows one.
-///
-/// # Errors
-/// There is no such router, or its worker has ended.
 pub fn show(
     question: &PortShowQuestion,
     ports: &Ports,
-    workers: &WorkerClient,
+    workers: &Workers,
 ) -> anyhow::Result<PortShowReply> {
     let (name, id) = (&question.name, ports.called(&question.name)?);
     let port = ports.port(id).context("it is gone")?;

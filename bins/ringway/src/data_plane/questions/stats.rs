@@ -18,7 +18,7 @@ use super::super::ports::{Port, Ports};
 use super::super::process::Process;
 use super::super::sandbox::Sandbox;
 use super::super::seen_ips::seen_ips;
-use super::super::workers::WorkerClient;
+use super::super::workers::Workers;
 use super::router::kind_name;
 use crate::control::{
     DataPlaneStats, DirectionStats, EffortStats, HistogramStats, NatStats, PROTOCOL_VERSION,
@@ -27,7 +27,7 @@ use crate::control::{
 use crate::units;
 
 /// The statistics of this process.
-pub fn report(ports: &Ports, workers: &WorkerClient, process: &Process) -> StatsReply {
+pub fn report(ports: &Ports, workers: &Workers, process: &Process) -> StatsReply {
     let snapshots = workers.ask_all(Worker::snapshots).into_iter().flatten();
     let snapshots: Vec<PortSnapshot> = snapshots.collect();
     let shared = workers.shared();

@@ -10,7 +10,7 @@ use ringway_switch::{
 
 use super::super::mirrors::Mirrors;
 use super::super::ports::{Port, Ports};
-use super::super::workers::WorkerClient;
+use super::super::workers::Workers;
 use super::trace_reasons::{Head, refused_claim, refused_tag, vlan_text};
 use crate::config::PortKind;
 use crate::control::{PROTOCOL_VERSION, TraceQuestion, TraceReceiver, TraceReply, TraceStep};
@@ -37,14 +37,11 @@ impl Found {
 }
 
 /// Traces a packet.
-///
-/// # Errors
-/// It is no packet, there is no such port, or no worker answers.
 pub fn trace(
     question: &TraceQuestion,
     ports: &Ports,
     mirrors: &Mirrors,
-    workers: &WorkerClient,
+    workers: &Workers,
 ) -> anyhow::Result<TraceReply> {
     let from = ports.called(&question.name)?;
     let packet = question.bytes().context("the packet: not in hexadecimal digits")?;

@@ -36,7 +36,7 @@ const DELIVERED_PAUSE: Duration = Duration::from_micros(100);
 pub const NO_ANSWER: &str = "a data path thread does not answer";
 
 /// The running workers. Queue pair `i` of every port belongs to worker `i`, counted round.
-pub struct WorkerClient {
+pub struct Workers {
     workers: Vec<Handle>,
     events: Receiver<WorkerEvent>,
     event_bell: Arc<EventFd>,
@@ -47,7 +47,7 @@ pub struct WorkerClient {
     tap_reads: TapCalls,
 }
 
-impl WorkerClient {
+impl Workers {
     /// Starts the workers, each on its processor if the settings name one.
     ///
     /// # Errors
@@ -76,7 +76,9 @@ impl WorkerClient {
             workers.push(Handle::new(jobs, job_bell, thread));
         }
         let PlaneSettings { tap_writes, tap_reads, .. } = *settings;
-        Ok(Self { workers, events, event_bell, shared, tap_writes, tap_reads })
+        let client = Self { workers, events, event_bell, shared, tap_writes, tap_reads };
+        client.set_switches(settings);
+        Ok(client)
     }
 
     /// The state that the switches of all workers have in common.
@@ -254,16 +256,20 @@ impl WorkerClient {
         Ok(set.into_iter().collect::<Result<_, _>>()?)
     }
 
-    /// Whether workers poll before they sleep and snoop multicast, from now on, and how taps that
-    /// are attached later are written and read.
+    /// Whether workers poll before they sleep, and what their switches do, from now on; and how
+    /// taps that are attached later are written and read.
     pub fn change(&mut self, settings: &PlaneSettings) {
-        let PlaneSettings { poll, snoop_multicast, .. } = *settings;
-        self.send_all(move |worker| {
-            worker.set_poll(poll);
-            worker.snoop_multicast(snoop_multicast);
-        });
+        let poll = settings.poll;
+        self.send_all(move |worker| worker.set_poll(poll));
+        self.set_switches(settings);
         self.tap_writes = settings.tap_writes;
         self.tap_reads = settings.tap_reads;
+    }
+
+    fn set_switches(&self, settings: &PlaneSettings) {
+        let is_on = settings.snoop_multicast;
+        self.send_all(move |worker| worker.snoop_multicast(is_on));
+        self.shared.set_age_max(u64::from(settings.fdb_age_s) * 1000);
     }
 
     /// Options of a port that the workers follow have changed.

@@ -7,9 +7,9 @@ use ringway_switch::PortId;
 use ringway_virtq::{Broken, Position, QueueSetup};
 
 use super::handle::Promise;
-use super::{NO_ANSWER, WorkerClient};
+use super::{NO_ANSWER, Workers};
 
-impl WorkerClient {
+impl Workers {
     /// Starts a queue.
     pub fn start_queue(
         &self,
@@ -51,9 +51,6 @@ impl WorkerClient {
 
 impl<T> Promise<Result<T, Broken>> {
     /// The same for messages about a queue.
-    ///
-    /// # Errors
-    /// The queue is broken, or the worker has ended.
     pub fn of(self, queue: QueueId) -> anyhow::Result<T> {
         self.wait().context(NO_ANSWER)?.map_err(|why| anyhow!("{queue}: {}", why.0))
     }
