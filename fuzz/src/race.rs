@@ -84,8 +84,7 @@ fn negotiated(choice: u8, format: Format) -> Negotiated {
 impl Race<'_> {
     fn setup(&self, queue: Queue, position: Position) -> QueueSetup {
         let at = BASE + (queue as usize * RING_LEN) as u64;
-        let areas =
-            Areas { descriptor: at, driver: at + DRIVER_AT as u64, device: at + DEVICE_AT as u64 };
+        let areas = Areas::new(at, at + DRIVER_AT as u64, at + DEVICE_AT as u64);
         QueueSetup { size: self.size, areas, position, options: self.negotiated.options }
     }
 

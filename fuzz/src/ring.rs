@@ -125,7 +125,7 @@ fn run<Q: DeviceQueue>(
 fn setup(negotiated: &Negotiated) -> QueueSetup {
     QueueSetup {
         size: SIZE,
-        areas: Areas { descriptor: DESCRIPTOR_AT, driver: DRIVER_AT, device: DEVICE_AT },
+        areas: Areas::new(DESCRIPTOR_AT, DRIVER_AT, DEVICE_AT),
         position: Position::FRESH,
         options: negotiated.options,
     }

@@ -22,12 +22,14 @@ const STEPS_MAX: usize = 64;
 const RINGS: usize = 3;
 
 /// The requests that are put together, by number, and how many descriptors each needs.
-const REQUESTS: [(u8, usize); 32] = [
+const REQUESTS: [(u8, usize); 34] = [
     (1, 0),
     (2, 0),
     (3, 0),
     (4, 0),
     (5, 1),
+    (6, 1),
+    (7, 1),
     (8, 0),
     (8, 0),
     (9, 0),
@@ -57,8 +59,13 @@ const REQUESTS: [(u8, usize); 32] = [
     (12, 0),
 ];
 
-/// Split, packed, without bit 30, with event index; and one that was not offered.
-const FEATURES: [u64; 5] = [1 << 32 | 1 << 30, 5 << 32 | 1 << 30, 1 << 32, 0x1_7000_0020, 1 << 63];
+/// Split, packed, without bit 30, with event index, with a log of pages; and one that was not
+/// offered.
+const FEATURES: [u64; 6] =
+    [1 << 32 | 1 << 30, 5 << 32 | 1 << 30, 1 << 32, 0x1_7000_0020, 0x1_4400_0000, 1 << 63];
+
+/// The protocol feature without which there is no log of pages.
+const LOG_SHMFD: u64 = 1 << 1;
 
 /// Positions that mean something: fresh rings, DPDK's and User Mode Linux's words, nonsense.
 const BASES: [u32; 6] = [0, 0x8000_8000, 0x8000, 3, 0x0003_8005, u32::MAX];
@@ -72,6 +79,8 @@ struct Host {
     running: [bool; RINGS],
     /// The number of effects that are carried out before one fails.
     fails_after: Option<usize>,
+    /// The log could not be mapped.
+    has_no_log: bool,
     reached: Reached,
 }
 
@@ -116,7 +125,8 @@ pub fn session(data: &[u8]) -> Reached {
 /// chance.
 fn beginning(bits: u8) -> Vec<(Vec<u8>, usize)> {
     let region = u64s(&[1, 0x10_0000, 0x10_0000, 0x7000_0000, 0]);
-    let mut all = vec![(message(2, &u64s(&[FEATURES[usize::from(bits >> 6)]])), 0, 1)];
+    let mut all = vec![(message(16, &u64s(&[LOG_SHMFD])), 0, 1)];
+    all.push((message(2, &u64s(&[FEATURES[usize::from(bits >> 6)]])), 0, 1));
     all.push((message(5, &region), 1, 2));
     for ring in 0..2u32 {
         let at = 0x7000_0000 + 0x1_0000 * u64::from(ring);
@@ -163,6 +173,8 @@ fn known(kind: u8, a: u8, b: u8) -> Vec<u8> {
     let payload = match request {
         2 => u64s(&[FEATURES[pick(FEATURES.len())]]),
         5 => [u64s(&[1]), u64s(&region(b))].concat(),
+        // Behind the last region, in front of its end, and nothing.
+        6 => u64s(&[[0x80, 1, 0][pick(3)], 0]),
         8 => u32s(&[ring, [256, 16, 3, 0, 0x1_0000][pick(5)]]),
         9 => {
             let at = 0x7000_0000 + 0x1_0000 * (u64::from(b) % 16);
@@ -172,6 +184,7 @@ fn known(kind: u8, a: u8, b: u8) -> Vec<u8> {
         // With the flag that there is no descriptor, where there is none.
         12..=14 => u64s(&[u64::from(ring) | if fds == 0 { 1 << 8 } else { 0 }]),
         11 | 18 => u32s(&[ring, u32::from(b & 1)]),
+        16 if a < 0x80 => u64s(&[LOG_SHMFD]),
         16 => u64s(&[u64::from(a) << 9 | u64::from(b)]),
         20 => u64s(&[u64::from(a) << 8 | u64::from(b)]),
         24 | 25 => u32s(&[u32::from(a), u32::from(b) % 8, 0, 0, 0]),
@@ -197,7 +210,14 @@ impl Host {
 
     fn finish(&mut self, session: &mut Session, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else { return };
-        let (applied, pending) = (self.carry_out(outcome.effects), outcome.pending);
+        let (mut applied, pending) = (self.carry_out(outcome.effects), outcome.pending);
+        if std::mem::take(&mut self.has_no_log) {
+            for index in session.log_failed() {
+                if std::mem::take(self.runs(index)) {
+                    applied.stopped.push((index, Position::FRESH));
+                }
+            }
+        }
         let _ = session.complete(pending, applied);
         let believed: Vec<u16> = session.running().collect();
         assert_eq!(believed, self.running().collect::<Vec<_>>(), "which queues run");
@@ -224,6 +244,7 @@ impl Host {
                 _ if !applied.ok => continue,
                 _ if left == Some(0) => {
                     applied.ok = false;
+                    self.has_no_log = matches!(effect, Effect::SetLog(_));
                     continue;
                 }
                 Effect::StartQueue { index, .. } => {
@@ -258,6 +279,9 @@ impl Host {
 fn name(effect: &Effect) -> &'static str {
     match effect {
         Effect::StopQueue { .. } => "StopQueue",
+        Effect::SetLog(_) => "SetLog",
+        Effect::DropLog => "DropLog",
+        Effect::Logging(_) => "Logging",
         Effect::Reset => "Reset",
         Effect::Features(_) => "Features",
         Effect::SetMemory(_) => "SetMemory",
@@ -277,18 +301,21 @@ fn name(effect: &Effect) -> &'static str {
 }
 
 /// Names of all effects.
-pub const EFFECTS: [&str; 16] = [
+pub const EFFECTS: [&str; 19] = [
     "AddMemory",
     "AnnounceMac",
     "BackendChannel",
     "DiscardPackets",
+    "DropLog",
     "Features",
+    "Logging",
     "RebindQueue",
     "RemoveMemory",
     "Reset",
     "SetCall",
     "SetError",
     "SetKick",
+    "SetLog",
     "SetMemory",
     "SetMtu",
     "StartQueue",

@@ -83,7 +83,7 @@ fn open(space: &Space, bar: Registers) -> Result<PciTransport<&Space>, PciError>
 }
 
 fn start(queue: u16, vector: Option<u16>) -> QueueStart {
-    let areas = Areas { descriptor: 0x1_0000_1000, driver: 0x2000, device: 0x3000 };
+    let areas = Areas::new(0x1_0000_1000, 0x2000, 0x3000);
     QueueStart { queue, size: 64, areas, format: Format::Split, vector }
 }
 

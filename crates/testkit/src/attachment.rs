@@ -321,11 +321,11 @@ fn start_queues(
 ) -> Result<(), GuestError> {
     for (index, queue) in (0..).zip(queues) {
         let guest = queue.ring.areas();
-        let areas = Areas {
-            descriptor: guest.descriptor + USER_OFFSET,
-            driver: guest.driver + USER_OFFSET,
-            device: guest.device + USER_OFFSET,
-        };
+        let areas = Areas::new(
+            guest.descriptor + USER_OFFSET,
+            guest.driver + USER_OFFSET,
+            guest.device + USER_OFFSET,
+        );
         frontend.start_queue(QueueStart {
             index,
             size: queue.ring.size,

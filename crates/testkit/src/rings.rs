@@ -56,10 +56,10 @@ impl Ring {
 
     /// The addresses of its parts as the device sees them.
     pub fn areas(&self) -> Areas {
-        Areas {
-            descriptor: self.descriptor.device_address,
-            driver: self.driver.device_address,
-            device: self.device.device_address,
-        }
+        Areas::new(
+            self.descriptor.device_address,
+            self.driver.device_address,
+            self.device.device_address,
+        )
     }
 }

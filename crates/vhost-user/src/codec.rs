@@ -14,7 +14,8 @@ use thiserror::Error;
 pub use encode::{encode, encode_config_change, encode_reply};
 
 use crate::message::{
-    MemoryRange, MemoryRegion, Message, Reply, Request, VringAddress, VringFd, WhyMalformed, code,
+    LogArea, MemoryRange, MemoryRegion, Message, Reply, Request, VringAddress, VringFd,
+    WhyMalformed, code,
 };
 
 /// Bytes of a header.
@@ -140,6 +141,8 @@ fn parse_request(
         code::SET_OWNER => Request::SetOwner,
         code::RESET_OWNER => Request::ResetOwner,
         code::SET_MEM_TABLE => Request::SetMemTable(memory_table(payload, fds)?),
+        code::SET_LOG_BASE => Request::SetLogBase(log_area(payload, fds)?),
+        code::SET_LOG_FD => Request::SetLogFd,
         code::SET_VRING_NUM => Request::SetVringNum { index: payload.u32()?, size: payload.u32()? },
         code::SET_VRING_ADDR => Request::SetVringAddr(vring_address(payload)?),
         code::SET_VRING_BASE => {
@@ -177,8 +180,7 @@ fn parse_request(
         }
         code::SET_STATUS => Request::SetStatus(payload.u64()?),
         code::GET_STATUS => Request::GetStatus,
-        code::SET_LOG_BASE | code::SET_LOG_FD | code::VRING_KICK => Request::NotOffered { code },
-        code::IOTLB_MSG | code::SET_VRING_ENDIAN => Request::NotOffered { code },
+        code::IOTLB_MSG | code::SET_VRING_ENDIAN | code::VRING_KICK => Request::NotOffered { code },
         26..=code::GPU_SET_SOCKET | 41..=code::CHECK_DEVICE_STATE => Request::NotOffered { code },
         _ => Request::Unknown { code },
     })
@@ -208,6 +210,12 @@ fn memory_table(
 fn region(range: MemoryRange, mmap_offset: u64, fd: UntrustedFd) -> MemoryRegion {
     let MemoryRange { guest_address, size, user_address } = range;
     MemoryRegion { guest_address, size, user_address, mmap_offset, fd }
+}
+
+/// Without an fd it is no area, and its sender waits for an answer all the same.
+fn log_area(mut payload: Payload<'_>, mut fds: Vec<UntrustedFd>) -> Result<LogArea, WhyMalformed> {
+    let (size, offset) = (payload.u64()?, payload.u64()?);
+    Ok(LogArea { size, offset, fd: one_fd(&mut fds).ok() })
 }
 
 fn vring_address(mut payload: Payload<'_>) -> Result<VringAddress, WhyMalformed> {
@@ -263,6 +271,7 @@ fn parse_reply(code: u32, mut payload: Payload<'_>) -> Result<Reply, WhyMalforme
         return Ok(Reply::Empty);
     }
     Ok(match code {
+        code::SET_LOG_BASE => Reply::Log { size: payload.u64()?, offset: payload.u64()? },
         code::GET_VRING_BASE => Reply::VringState { index: payload.u32()?, base: payload.u32()? },
         code::GET_CONFIG => {
             let offset = payload.u32()?;

@@ -6,7 +6,7 @@ use ringway_foreign::UntrustedFd;
 use ringway_virtq::{Areas, Format, Position, QueueSetup};
 
 use crate::memory_table::MemoryTable;
-use crate::message::{MemoryRange, MemoryRegion, Reply};
+use crate::message::{LogArea, MemoryRange, MemoryRegion, Reply};
 use crate::refusal::Refusal;
 
 /// One thing that has to happen. Effects are carried out in the order in which they come: which
@@ -23,6 +23,14 @@ pub enum Effect {
     },
     /// The device is reset: forget what was negotiated and what the driver has set. Memory stays.
     Reset,
+    /// From now on pages that are written are marked there, and nowhere else. Where that is not
+    /// possible, [`Session::log_failed`](crate::Session::log_failed) says which queues have to
+    /// stop, before the log before goes; and no other effect of this outcome is carried out.
+    SetLog(LogArea),
+    /// From now on no page is marked: the log is unmapped.
+    DropLog,
+    /// The front-end begins to copy memory while queues run, or has ended; for people.
+    Logging(bool),
     /// The driver has accepted these features (virtio bits only). No queue runs.
     Features(u64),
     /// The whole memory table, replacing the one before. Queues that run are bound to it.

@@ -209,7 +209,7 @@ impl Frontend {
     /// The back-end refuses.
     pub fn start_queue(&mut self, start: QueueStart<'_>) -> Result<(), FrontendError> {
         let index = u32::from(start.index);
-        let Areas { descriptor, driver, device } = start.areas;
+        let Areas { descriptor, driver, device, .. } = start.areas;
         let log = 0;
         self.tell(Request::SetVringNum { index, size: start.size.into() })?;
         self.tell(Request::SetVringBase { index, base: start.base })?;

@@ -32,7 +32,7 @@ pub use effect::{Applied, Effect, Outcome, PendingReply};
 pub use frontend::{Frontend, FrontendError, QueueStart};
 pub use listener::{Access, Listener, Made, take_path};
 pub use message::{
-    CONFIG_LEN_MAX, MemoryRange, MemoryRegion, Message, ProtocolFeatures, Reply, Request,
+    CONFIG_LEN_MAX, LogArea, MemoryRange, MemoryRegion, Message, ProtocolFeatures, Reply, Request,
     VringAddress, VringFd, WhyMalformed,
 };
 pub use names::request_name;

@@ -8,6 +8,9 @@
 use crate::message::{MemoryRange, MemoryRegion};
 use crate::refusal::Refusal;
 
+/// Bytes of a page of the log.
+const PAGE_LEN: u64 = 4096;
+
 /// The ranges of guest memory, sorted by guest-physical address.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryTable {
@@ -102,6 +105,13 @@ impl MemoryTable {
     /// All ranges, and how often each was added.
     pub fn ranges(&self) -> impl Iterator<Item = (MemoryRange, u32)> + '_ {
         self.slots.iter().map(|slot| (slot.range, slot.times))
+    }
+
+    /// Bytes of a log that has a bit for each page of 4,096 bytes.
+    pub fn log_len(&self) -> u64 {
+        // Neither can overflow: ends were checked, and no range is empty.
+        let last = self.slots.iter().map(|Slot { range, .. }| range.guest_address + range.size - 1);
+        last.max().map_or(0, |last| last / (8 * PAGE_LEN) + 1)
     }
 
     /// Whether there is no memory.

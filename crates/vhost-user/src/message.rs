@@ -2,8 +2,8 @@
 //!
 //! A [`Request`] owns the file descriptors that came with it; whatever drops the request closes
 //! them. Indexes and sizes are kept as wide as on the wire, so that nothing is cut off before it
-//! has been checked. What this back-end never offers (dirty log, IOTLB, in-flight buffers,
-//! postcopy, crypto, in-band kicks) exists only as [`Request::NotOffered`].
+//! has been checked. What this back-end never offers (IOTLB, in-flight buffers, postcopy, crypto,
+//! in-band kicks) exists only as [`Request::NotOffered`].
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -24,6 +24,8 @@ bitflags! {
     pub struct ProtocolFeatures: u64 {
         /// More than one queue pair; `GET_QUEUE_NUM`.
         const MQ = 1 << 0;
+        /// The log of written pages is a file: `SET_LOG_BASE`.
+        const LOG_SHMFD = 1 << 1;
         /// `SEND_RARP`
         const RARP = 1 << 2;
         /// A front-end may ask for an acknowledgement of any request.
@@ -140,7 +142,7 @@ impl MemoryRegion {
 pub struct VringAddress {
     /// The index of the ring.
     pub index: u32,
-    /// Bit 0: log writes (not offered, ignored).
+    /// Bit 0: where pages are logged, writes to the device area count as writes at `log`.
     pub flags: u32,
     /// Descriptor area.
     pub descriptor: u64,
@@ -148,8 +150,20 @@ pub struct VringAddress {
     pub device: u64,
     /// Driver area (split: available ring).
     pub driver: u64,
-    /// Where to log writes (not offered, ignored).
+    /// Guest-physical.
     pub log: u64,
+}
+
+/// `SET_LOG_BASE`: where the pages are marked that the back-end writes. A page is 4,096 bytes of
+/// guest-physical addresses; its bit is number `page % 8` of byte `page / 8`.
+#[derive(Debug)]
+pub struct LogArea {
+    /// Bytes.
+    pub size: u64,
+    /// Where in the file it begins, bytes.
+    pub offset: u64,
+    /// The file; `None`: none came.
+    pub fd: Option<UntrustedFd>,
 }
 
 /// `SET_VRING_KICK`, `_CALL`, `_ERR`: a ring and its notification fd, or none.
@@ -170,6 +184,9 @@ pub enum Request {
     SetOwner,
     ResetOwner,
     SetMemTable(Vec<MemoryRegion>),
+    SetLogBase(LogArea),
+    /// Its fd, through which a front-end could be told of marks, is closed.
+    SetLogFd,
     SetVringNum {
         index: u32,
         size: u32,
@@ -280,6 +297,13 @@ pub enum Reply {
         /// Its position, encoded.
         base: u32,
     },
+    /// `SET_LOG_BASE`: its payload.
+    Log {
+        /// As told.
+        size: u64,
+        /// As told.
+        offset: u64,
+    },
     /// `GET_CONFIG`
     Config {
         /// As asked.
@@ -309,6 +333,8 @@ impl Request {
             Self::SetOwner => code::SET_OWNER,
             Self::ResetOwner => code::RESET_OWNER,
             Self::SetMemTable(_) => code::SET_MEM_TABLE,
+            Self::SetLogBase(_) => code::SET_LOG_BASE,
+            Self::SetLogFd => code::SET_LOG_FD,
             Self::SetVringNum { .. } => code::SET_VRING_NUM,
             Self::SetVringAddr(_) => code::SET_VRING_ADDR,
             Self::SetVringBase { .. } => code::SET_VRING_BASE,
@@ -342,6 +368,7 @@ impl Request {
         match self {
             Self::SetMemTable(regions) => regions.iter().map(|region| region.fd.as_fd()).collect(),
             Self::AddMemReg(region) => vec![region.fd.as_fd()],
+            Self::SetLogBase(area) => area.fd.iter().map(|fd| fd.as_fd()).collect(),
             Self::SetVringKick(vring) | Self::SetVringCall(vring) | Self::SetVringErr(vring) => {
                 vring.fd.iter().map(|fd| fd.as_fd()).collect()
             }
@@ -357,6 +384,7 @@ pub(crate) fn has_own_reply(code: u32) -> bool {
         code,
         code::GET_FEATURES
             | code::GET_PROTOCOL_FEATURES
+            | code::SET_LOG_BASE
             | code::GET_VRING_BASE
             | code::GET_QUEUE_NUM
             | code::GET_CONFIG

@@ -69,6 +69,30 @@ pub enum Refusal {
         "ACCESS_PLATFORM: no addresses of a vIOMMU are translated: start the guest without one"
     )]
     NeedsTranslation,
+    /// `LOG_ALL` needs a file in which pages are marked.
+    #[error("LOG_ALL: the protocol feature LOG_SHMFD was not accepted")]
+    LogWithoutFile,
+    /// An area in which no page can be marked.
+    #[error(
+        "log of written pages: {size} bytes at {offset} of {} cannot be one",
+        if *.has_fd { "a file" } else { "no file" }
+    )]
+    BadLog {
+        /// Bytes.
+        size: u64,
+        /// Where it begins in its file, bytes.
+        offset: u64,
+        /// Whether a file came.
+        has_fd: bool,
+    },
+    /// An area in which not all pages of the memory table have a bit.
+    #[error("log of written pages: {size} bytes, the memory needs {needed}")]
+    ShortLog {
+        /// Bytes.
+        size: u64,
+        /// Bytes.
+        needed: u64,
+    },
     /// Protocol features that were not offered.
     #[error("protocol features {bits:#x} were not offered")]
     ProtocolFeaturesNotOffered {

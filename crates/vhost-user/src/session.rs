@@ -15,6 +15,7 @@
 
 mod device;
 mod kicks;
+mod log;
 mod ring;
 mod view;
 
@@ -30,6 +31,8 @@ use crate::message::{
 };
 use crate::refusal::Refusal;
 use crate::ring_state::{Kick, RingState, Running, area_lens};
+
+use log::{VHOST_BITS, VRING_LOG};
 
 const NOTIFY_ON_EMPTY: u64 = 1 << 24;
 const INDIRECT_DESC: u64 = 1 << 28;
@@ -47,7 +50,8 @@ const RINGS_MAX: usize = 256;
 /// The device's offer on this connection.
 #[derive(Debug, Clone)]
 pub struct Offer {
-    /// Virtio feature bits (the vhost-user bit 30 is added by itself).
+    /// Virtio feature bits (the vhost-user bit 30 is added by itself), and bit 26 where pages that
+    /// are written can be marked.
     pub features: u64,
     /// Queue pairs, 1 to 127.
     pub queue_pairs_max: u16,
@@ -70,6 +74,8 @@ pub struct Session {
     memory: MemoryTable,
     rings: Vec<RingState>,
     has_backend_channel: bool,
+    /// Bytes of the log in which pages are marked; `None`: there is none that can be used.
+    log_len: Option<u64>,
     /// Rings whose kicks are told, and which of their kick fds that is.
     watched: Vec<(u16, u32)>,
 }
@@ -81,6 +87,8 @@ struct Plan {
     stops: Vec<Effect>,
     effects: Vec<Effect>,
     before: Before,
+    /// The front-end is not told, but the log is.
+    complaint: Option<Refusal>,
 }
 
 impl Plan {
@@ -94,6 +102,7 @@ impl Plan {
         let mut effects: Vec<Effect> = self.watch.into_iter().chain(self.stops).collect();
         effects.extend(self.effects);
         let pending = PendingReply { code, reply_wanted, answer, before: self.before };
+        let refused = refused.or(self.complaint);
         Outcome { effects, pending, refused, is_remembered: true }
     }
 }
@@ -114,6 +123,7 @@ impl Session {
             memory: MemoryTable::default(),
             rings: (0..count).map(|_| RingState::default()).collect(),
             has_backend_channel: false,
+            log_len: None,
             watched: Vec::new(),
         }
     }
@@ -197,7 +207,7 @@ impl Session {
 
     /// The virtio features that the driver has accepted, if it has.
     pub fn features(&self) -> Option<u64> {
-        self.accepted.map(|accepted| accepted & !PROTOCOL_FEATURES_BIT)
+        self.accepted.map(|accepted| accepted & !VHOST_BITS)
     }
 
     /// The protocol features that the front-end has accepted.
@@ -231,6 +241,9 @@ impl Session {
             Request::SetMemTable(regions) => self.set_memory(regions, plan)?,
             Request::AddMemReg(region) => self.add_memory(region, plan)?,
             Request::RemMemReg(range) => self.remove_memory(range, plan)?,
+            Request::SetLogBase(area) => return Ok(self.set_log(area, plan)),
+            // Nothing is told through it: a front-end looks at the log when it wants to.
+            Request::SetLogFd => self.needs_log_file()?,
             Request::SetVringNum { index, size } => self.set_size(index, size, plan)?,
             Request::SetVringBase { index, base } => self.set_base(index, base, plan)?,
             Request::SetVringAddr(addresses) => self.set_addresses(addresses)?,
@@ -320,7 +333,8 @@ impl Session {
     /// Where the ring is, if it is started, enabled or not.
     fn started_areas(&self, ring: &RingState) -> Option<Areas> {
         self.accepted?;
-        if ring.has_failed || ring.is_suspended || matches!(ring.kick, Kick::Missing) {
+        let may_not = ring.has_failed || ring.is_suspended || self.waits_for_log();
+        if may_not || matches!(ring.kick, Kick::Missing) {
             return None;
         }
         self.areas(ring)
@@ -333,11 +347,13 @@ impl Session {
             return None;
         }
         let (descriptor, driver, device) = area_lens(size, format, self.options().event_idx);
-        Some(Areas {
-            descriptor: self.memory.translate(at.descriptor, descriptor)?,
-            driver: self.memory.translate(at.driver, driver)?,
-            device: self.memory.translate(at.device, device)?,
-        })
+        let areas = Areas::new(
+            self.memory.translate(at.descriptor, descriptor)?,
+            self.memory.translate(at.driver, driver)?,
+            self.memory.translate(at.device, device)?,
+        );
+        let device_log = if at.flags & VRING_LOG != 0 { at.log } else { areas.device };
+        Some(Areas { device_log, ..areas })
     }
 
     fn format(&self) -> Format {

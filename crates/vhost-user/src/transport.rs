@@ -101,11 +101,7 @@ impl FrontendTransport {
             // Rings outside the memory are the driver's mistake; the back-end refuses them.
             place.map_or(0, |place| place.user_address + (address - place.guest_address))
         };
-        Areas {
-            descriptor: user(areas.descriptor),
-            driver: user(areas.driver),
-            device: user(areas.device),
-        }
+        Areas::new(user(areas.descriptor), user(areas.driver), user(areas.device))
     }
 
     /// The queues stop one by one, and are forgotten.

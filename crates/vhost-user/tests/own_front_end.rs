@@ -95,7 +95,7 @@ fn a_whole_life() {
     frontend.add_memory(region(0x20_0000)).unwrap();
     frontend.remove_memory(region(0x20_0000).range()).unwrap();
     let fd = File::open("/dev/null").unwrap();
-    let areas = Areas { descriptor: 0x10_0000, driver: 0x10_1000, device: 0x10_2000 };
+    let areas = Areas::new(0x10_0000, 0x10_1000, 0x10_2000);
     let (kick, call) = (fd.as_fd(), fd.as_fd());
     let start = QueueStart { index: 1, size: 256, areas, base: 7, kick, call };
     frontend.enable_queue(1, true).unwrap();

@@ -77,11 +77,11 @@ impl Layout {
 
     /// The addresses of the parts when the memory starts at `device_address`.
     pub const fn areas(&self, device_address: u64) -> Areas {
-        Areas {
-            descriptor: device_address + self.descriptor as u64,
-            driver: device_address + self.driver as u64,
-            device: device_address + self.device as u64,
-        }
+        Areas::new(
+            device_address + self.descriptor as u64,
+            device_address + self.driver as u64,
+            device_address + self.device as u64,
+        )
     }
 }
 

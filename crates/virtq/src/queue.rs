@@ -36,6 +36,16 @@ pub struct Areas {
     pub driver: u64,
     /// Device area (split: used ring; packed: device event suppression).
     pub device: u64,
+    /// Where the device area counts as written, in a log of pages: a front-end may say another
+    /// place.
+    pub device_log: u64,
+}
+
+impl Areas {
+    /// The parts at these addresses, of which the last one counts as written where it is.
+    pub const fn new(descriptor: u64, driver: u64, device: u64) -> Self {
+        Self { descriptor, driver, device, device_log: device }
+    }
 }
 
 /// The negotiated features that change how a ring works.

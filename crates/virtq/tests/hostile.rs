@@ -88,12 +88,8 @@ fn random_setup(rng: &mut Rng, format: Format) -> QueueSetup {
         if format == Format::Split { &[1, 2, 4, 8, 64] } else { &[1, 2, 3, 5, 8, 61] };
     let size = if rng.one_in(30) { rng.word() } else { sizes[rng.index(sizes.len())] };
     let areas = match rng.below(20) {
-        0 => Areas {
-            descriptor: random_address(rng),
-            driver: random_address(rng),
-            device: random_address(rng),
-        },
-        _ => Areas { descriptor: 0x1000, driver: 0x8000, device: 0x1_0000_0000 },
+        0 => Areas::new(random_address(rng), random_address(rng), random_address(rng)),
+        _ => Areas::new(0x1000, 0x8000, 0x1_0000_0000),
     };
     let mut word = || match rng.below(4) {
         0 => rng.word(),
@@ -286,7 +282,7 @@ fn racing_driver<V: DeviceQueue>() {
     let stop = AtomicBool::new(false);
     let setup = QueueSetup {
         size: 8,
-        areas: Areas { descriptor: 0x1000, driver: 0x8000, device: 0x1_0000_0000 },
+        areas: Areas::new(0x1000, 0x8000, 0x1_0000_0000),
         position: Position::FRESH,
         options: QueueOptions { indirect: true, event_idx: true, ..QueueOptions::default() },
     };

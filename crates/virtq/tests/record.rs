@@ -41,8 +41,7 @@ fn any_record<V: DeviceQueue>(options: QueueOptions) {
     let (regions, shared) = (memory.regions(), memory.share());
     let [descriptor, driver, device, record_at] = PARTS;
     let place = |at: u64| Memory::BASE + at;
-    let areas =
-        Areas { descriptor: place(descriptor), driver: place(driver), device: place(device) };
+    let areas = Areas::new(place(descriptor), place(driver), place(device));
     for _ in 0..CASES {
         let size = SIZES[rng.index(SIZES.len())];
         let sizes = AreaSizes::of(V::FORMAT, size);

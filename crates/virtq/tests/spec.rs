@@ -120,7 +120,7 @@ impl<V: DeviceQueue> ByHand<V> {
 
 fn areas() -> Areas {
     let at = |offset: usize| BASE + offset as u64;
-    Areas { descriptor: BASE, driver: at(DRIVER_AREA), device: at(DEVICE_AREA) }
+    Areas::new(BASE, at(DRIVER_AREA), at(DEVICE_AREA))
 }
 
 /// The answer of a device to one offered chain.
@@ -452,7 +452,7 @@ fn areas_are_aligned_on_the_host_too() {
     let mut pages = Memory::new(MEMORY_LEN);
     let memory = pages.share().slice(2, MEMORY_LEN - 4096).expect("inside");
     let regions = Regions::new(vec![Region { guest_address: BASE, memory }]).expect("one");
-    let areas = Areas { driver: BASE + 0x8000, device: BASE + 0x9000, descriptor: BASE };
+    let areas = Areas::new(BASE, BASE + 0x8000, BASE + 0x9000);
     let position = Position::FRESH;
     let setup = QueueSetup { size: 8, areas, position, options: NO_OPTIONS };
     assert_eq!(SplitDevice::start(&setup, &regions).err(), Some(Broken(Why::BadArea)));
@@ -805,7 +805,7 @@ fn spec_2_7_the_split_driver_writes_what_the_specification_says() {
     let areas = ring.driver.areas();
     let at = |offset: u32| BASE + u64::from(offset);
     let Layout { driver, device, indirect, len, .. } = ring.layout;
-    assert_eq!(areas, Areas { descriptor: BASE, driver: at(driver), device: at(device) });
+    assert_eq!(areas, Areas::new(BASE, at(driver), at(device)));
     let tables = 4 * 16 * INDIRECT_ELEMENTS_MAX;
     assert_eq!((len - indirect) as usize, tables);
     let readable = [(0x1111, 1)];

@@ -23,7 +23,7 @@ fn name(port: u16, link: u32) -> RingName {
 }
 
 fn setup(descriptor: u64) -> QueueSetup {
-    let areas = Areas { descriptor, driver: 0x2000, device: 0x3000 };
+    let areas = Areas::new(descriptor, 0x2000, 0x3000);
     let options = QueueOptions::default();
     QueueSetup { size: 256, areas, position: Position::FRESH, options }
 }

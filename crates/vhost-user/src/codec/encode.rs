@@ -23,6 +23,9 @@ fn request_payload(request: &Request) -> Vec<u8> {
             }
             payload
         }
+        Request::SetLogBase(area) => {
+            [area.size, area.offset].into_iter().flat_map(u64::to_le_bytes).collect()
+        }
         Request::SetVringNum { index, size: value }
         | Request::SetVringBase { index, base: value } => words(&[*index, *value]),
         Request::GetVringBase { index } => words(&[*index, 0]),
@@ -88,6 +91,9 @@ pub fn encode_reply(code: u32, reply: &Reply) -> Vec<u8> {
     let payload = match reply {
         Reply::U64(value) => value.to_le_bytes().to_vec(),
         Reply::VringState { index, base } => words(&[*index, *base]),
+        Reply::Log { size, offset } => {
+            [size, offset].into_iter().flat_map(|word| word.to_le_bytes()).collect()
+        }
         Reply::Config { offset, flags, bytes } => config_bytes(*offset, *flags, bytes),
         Reply::Empty => Vec::new(),
     };

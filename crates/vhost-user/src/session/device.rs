@@ -1,5 +1,6 @@
 //! The requests about the device as a whole: features, status, reset, configuration space, memory.
 
+use super::log::{LOG_ALL, VHOST_BITS};
 use super::{ACCESS_PLATFORM, Plan, Session};
 use crate::effect::{Answer, Effect};
 use crate::memory_table::{Change, MemoryTable};
@@ -18,7 +19,8 @@ const MTU_MIN: u16 = 68;
 impl Session {
     /// A driver that negotiates something else has started anew, so its old rings stop. The same
     /// set again is harmless: a front-end with several queue pairs sends it once per pair, and
-    /// another one sends it a second time without bit 30.
+    /// another one sends it a second time without bit 30. A front-end that migrates its guest sends
+    /// it with bit 26, and without, while rings run.
     pub(super) fn accept_features(
         &mut self,
         features: u64,
@@ -32,7 +34,10 @@ impl Session {
         if features & ACCESS_PLATFORM != 0 {
             return Err(Refusal::NeedsTranslation);
         }
-        let virtio_features = features & !PROTOCOL_FEATURES_BIT;
+        if features & LOG_ALL != 0 {
+            self.needs_log_file()?;
+        }
+        let virtio_features = features & !VHOST_BITS;
         if self.features() != Some(virtio_features) {
             self.stop_all(plan);
             self.try_all_again();
@@ -45,6 +50,7 @@ impl Session {
         if had_bit_30 && features & PROTOCOL_FEATURES_BIT == 0 {
             self.forget_disabled();
         }
+        self.settle_logging(features, plan);
         self.accepted = Some(features);
         Ok(())
     }
@@ -64,6 +70,7 @@ impl Session {
     pub(super) fn protocol_features_offered(&self) -> ProtocolFeatures {
         let mut offered = ProtocolFeatures::all();
         offered.set(ProtocolFeatures::MQ, self.offer.queue_pairs_max > 1);
+        offered.set(ProtocolFeatures::LOG_SHMFD, self.offer.features & LOG_ALL != 0);
         offered
     }
 
@@ -92,6 +99,8 @@ impl Session {
     pub(super) fn reset(&mut self, plan: &mut Plan, reset: fn(&mut RingState)) {
         self.stop_all(plan);
         self.rings.iter_mut().for_each(reset);
+        self.drop_log(plan);
+        self.settle_logging(0, plan);
         self.accepted = None;
         self.status = 0;
         plan.effects.push(Effect::Reset);
@@ -114,7 +123,7 @@ impl Session {
     }
 
     /// The thing that a ring lacked when its start failed may be there now.
-    fn try_all_again(&mut self) {
+    pub(super) fn try_all_again(&mut self) {
         self.rings.iter_mut().for_each(|ring| ring.has_failed = false);
     }
 

@@ -5,8 +5,9 @@
 //! asks so. A ring that nothing is posted in any more is not kicked, so a kick of any ring of the
 //! device is enough. A front-end that really stops a device goes on to say so: its rings wait until
 //! it is quiet. Where it tells the device's status, no kick is needed: a device that really stops
-//! has another one than `DRIVER_OK` by then. A transmitq that is started and disabled is processed,
-//! and its packets are discarded.
+//! has another one than `DRIVER_OK` by then. While pages are logged no ring goes on so: once the
+//! last of its guest's memory is copied, nothing may be written there. A transmitq that is started
+//! and disabled is processed, and its packets are discarded.
 
 use super::{Plan, STATUS_DRIVER_OK, Session};
 use crate::effect::{Answer, Effect, Outcome};
@@ -20,7 +21,8 @@ impl Session {
     /// nothing.
     pub fn kicked(&mut self, queues: &[u16], is_quiet: bool) -> Outcome {
         let mut plan = Plan::default();
-        if is_quiet && (!queues.is_empty() || self.status & STATUS_DRIVER_OK != 0) {
+        let goes_on = !queues.is_empty() || self.status & STATUS_DRIVER_OK != 0;
+        if is_quiet && goes_on && !self.is_logging() {
             for ring in self.rings.iter_mut().filter(|ring| ring.is_suspended) {
                 (ring.is_suspended, ring.went_on) = (false, true);
             }
@@ -39,7 +41,8 @@ impl Session {
 
     /// Whether rings go on without a kick when the front-end is quiet.
     pub fn goes_on_when_quiet(&self) -> bool {
-        self.status & STATUS_DRIVER_OK != 0 && self.rings.iter().any(|ring| ring.is_suspended)
+        let is_any_suspended = self.rings.iter().any(|ring| ring.is_suspended);
+        self.status & STATUS_DRIVER_OK != 0 && !self.is_logging() && is_any_suspended
     }
 
     /// A front-end that has not told yet whether the ring is enabled may be about to.

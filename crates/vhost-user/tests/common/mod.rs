@@ -16,6 +16,8 @@ use ringway_virtq::{Areas, Format, Position};
 
 /// Bit 30, which is about vhost-user itself.
 pub const BIT_30: u64 = 1 << 30;
+/// Pages that are written are logged.
+pub const LOG_ALL: u64 = 1 << 26;
 /// The features of the tests' device: all that matter for rings, and MAC, MTU, STATUS, MRG_RXBUF.
 pub const FEATURES: u64 = 0xd_3101_8028 | 1 << 17;
 /// Every protocol feature that is offered, by number. MQ (0) needs more than one queue pair.
@@ -34,6 +36,11 @@ pub fn offer() -> Offer {
         config: CONFIG.to_vec(),
         memory_slots_max: 509,
     }
+}
+
+/// The same with a log of written pages: bit 26, and LOG_SHMFD.
+pub fn offer_with_log(queue_pairs_max: u16) -> Offer {
+    Offer { features: FEATURES | LOG_ALL, queue_pairs_max, ..offer() }
 }
 
 /// A message: header and payload.
@@ -88,6 +95,8 @@ pub struct Backend {
     pub stands_at: Position,
     /// Whether the next effects succeed.
     pub succeeds: bool,
+    /// Whether no log can be mapped.
+    pub refuses_logs: bool,
     /// The rings whose kicks it was told to watch last; not among the effects of a step.
     pub watched: String,
 }
@@ -99,7 +108,8 @@ impl Backend {
 
     pub fn with(offer: Offer) -> Self {
         let (session, watched) = (Session::new(offer), "watch".into());
-        Self { session, stands_at: Position::FRESH, succeeds: true, watched }
+        let refuses_logs = false;
+        Self { session, stands_at: Position::FRESH, succeeds: true, refuses_logs, watched }
     }
 
     /// Features and memory are there: one region, user address 0x7000_0000, guest address
@@ -132,6 +142,12 @@ impl Backend {
             if let Effect::StopQueue { index } | Effect::DiscardPackets { index, .. } = effect {
                 applied.stopped.push((*index, self.stands_at));
             }
+        }
+        let is_log = |effect: &Effect| matches!(effect, Effect::SetLog(_));
+        if self.refuses_logs && outcome.effects.iter().any(is_log) {
+            applied = Applied { ok: false, is_set_up: false, ..applied };
+            let stopped = self.session.log_failed();
+            applied.stopped.extend(stopped.into_iter().map(|index| (index, self.stands_at)));
         }
         let is_watch = |effect: &&Effect| matches!(effect, Effect::WatchKicks(_));
         if let Some(watch) = outcome.effects.iter().find(is_watch) {
@@ -212,6 +228,9 @@ pub fn describe(effect: &Effect) -> String {
     match effect {
         Effect::StopQueue { index } => format!("stop {index}"),
         Effect::Reset => "reset".into(),
+        Effect::SetLog(area) => format!("log {:#x}@{:#x}", area.size, area.offset),
+        Effect::DropLog => "no log".into(),
+        Effect::Logging(is_on) => format!("logging {is_on}"),
         Effect::Features(features) => format!("features {features:#x}"),
         Effect::SetMemory(regions) => {
             let regions: Vec<_> = regions.iter().map(describe_region).collect();

@@ -94,6 +94,8 @@ impl Link {
                 debug!(port = spec.name, mtu, "guest's MTU");
                 Ok(())
             }
+            // Not offered yet.
+            Effect::SetLog(_) | Effect::DropLog | Effect::Logging(_) => Ok(()),
             // They concern more than this front-end.
             Effect::StartQueue { .. }
             | Effect::StopQueue { .. }

@@ -30,11 +30,8 @@ fn memory_at(base: u64) -> GuestMemory {
 fn memory_that_moves_takes_its_rings_along() {
     let mut bench = Bench::new(1);
     let by = 4 * MEMORY_LEN;
-    let shifted = |areas: Areas| Areas {
-        descriptor: areas.descriptor + by,
-        driver: areas.driver + by,
-        device: areas.device + by,
-    };
+    let shifted =
+        |areas: Areas| Areas::new(areas.descriptor + by, areas.driver + by, areas.device + by);
     let queues = [Queue::ToGuest, Queue::FromGuest].map(|queue| QueueId { pair: 0, queue });
     let moved: Vec<(QueueId, Areas)> = queues
         .into_iter()
