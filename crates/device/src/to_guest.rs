@@ -5,6 +5,8 @@
 //! their used entries, `flush` publishes them all at once, so that a merged packet is never seen
 //! half. What was peeked and not needed simply stays in the window for the next packet.
 
+mod refuse;
+
 use crate::copy::{copy, write};
 use crate::from_guest::count_of;
 use crate::requests::Requests;
@@ -290,7 +292,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
             return self.no_room();
         }
         if !write(segment.bytes, &self.lists.slot) {
-            return self.refuse(DropReason::TooLong);
+            return self.refuse_written();
         }
         self.commit(segment.header, len);
         Put::Done
@@ -359,24 +361,10 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         }
         let rooms = self.lists.window.next_pieces(&self.negotiated);
         if !copy(packet.payload, rooms, self.negotiated.header_len) {
-            return self.refuse(DropReason::TooLong);
+            return self.refuse_written();
         }
         self.commit(*packet.header, packet.len);
         Put::Done
-    }
-
-    fn no_room(&mut self) -> Put {
-        match self.ring.broken {
-            Some(_) => self.refuse(DropReason::LinkDown),
-            // Waiting would not help.
-            None if self.never_fits => self.refuse(DropReason::TooLong),
-            None => Put::NoRoom,
-        }
-    }
-
-    fn refuse(&mut self, reason: DropReason) -> Put {
-        self.counters.count_drop(reason);
-        Put::Refused
     }
 }
 

@@ -12,6 +12,20 @@ use crate::{Broken, Regions, SharedSlice, Why};
 /// Most elements one buffer may have (`IOV_MAX`, and what QEMU allows).
 pub const ELEMENTS_MAX: usize = 1024;
 
+/// The receiver of the elements of one buffer, one after the other.
+pub(crate) trait Sink {
+    /// Takes the next one.
+    fn push(
+        &mut self,
+        descriptor: &Descriptor,
+        flags: u16,
+        regions: &Regions,
+    ) -> Result<(), Broken>;
+
+    /// Whether the device may write one of them.
+    fn is_writable(&self) -> bool;
+}
+
 /// The elements of one buffer: device-readable ones first, then device-writable ones.
 ///
 /// Its memory is taken once, and touched as far as buffers need it: queues that start by the
@@ -109,11 +123,13 @@ impl Elements {
         self.bytes -= N as u64;
         Some(taken)
     }
+}
 
+impl Sink for Elements {
     /// Checks one element and keeps it behind the others: readable ones come first (virtio 1.2
     /// §2.7.4.2).
     #[inline]
-    pub(crate) fn push(
+    fn push(
         &mut self,
         descriptor: &Descriptor,
         flags: u16,
@@ -131,6 +147,11 @@ impl Elements {
         self.len += 1;
         self.bytes += u64::from(descriptor.len);
         Ok(())
+    }
+
+    #[inline]
+    fn is_writable(&self) -> bool {
+        !self.writable().is_empty()
     }
 }
 
@@ -180,7 +201,7 @@ impl IndirectTable {
     }
 
     /// Follows the next fields from the first descriptor, as split rings do.
-    pub fn walk_linked(self, regions: &Regions, into: &mut Elements) -> Result<(), Broken> {
+    pub fn walk_linked(self, regions: &Regions, into: &mut impl Sink) -> Result<(), Broken> {
         let mut index = 0;
         for _ in 0..self.count {
             let descriptor = Descriptor::copy(self.memory, index);
@@ -201,7 +222,7 @@ impl IndirectTable {
     }
 
     /// Takes all descriptors one after the other, as packed rings do; only WRITE has a meaning.
-    pub fn walk_all(self, regions: &Regions, into: &mut Elements) -> Result<(), Broken> {
+    pub fn walk_all(self, regions: &Regions, into: &mut impl Sink) -> Result<(), Broken> {
         for index in 0..self.count {
             let descriptor = Descriptor::copy(self.memory, index);
             let flags = descriptor.fourth;

@@ -112,6 +112,15 @@ pub(crate) fn after_seeing() {
     fence(Ordering::Acquire);
 }
 
+/// After bytes were written and before their page's bit is looked at.
+///
+/// PAIRS WITH: the front-end, which takes a bit, clears it, and then copies the page
+/// Without it the bit that we see set could be one that was taken before our bytes are visible: the
+/// page is copied without them, and not marked any more.
+pub(crate) fn before_marking() {
+    fence(Ordering::SeqCst);
+}
+
 /// After publishing and before reading how the peer wants to be notified.
 ///
 /// PAIRS WITH: event.rs::before_second_look

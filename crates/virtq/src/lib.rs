@@ -68,12 +68,14 @@ extern crate std;
 mod areas;
 mod chain;
 mod desc;
+mod dirty_log;
 mod error;
 mod event;
-#[cfg(not(loom))]
+#[cfg_attr(loom, allow(dead_code, reason = "of a model no store is one"))]
 mod fault;
 mod flight;
 mod format;
+mod marker;
 mod packed;
 mod plan;
 mod queue;
@@ -89,9 +91,10 @@ mod written;
 
 pub use areas::{AreaSizes, INDIRECT_ELEMENTS_MAX, Layout};
 pub use chain::{ELEMENTS_MAX, Elements};
+pub use dirty_log::{DirtyLog, LOG_PAGE_LEN};
 pub use error::{Broken, QueueFull, Why};
 #[cfg(all(feature = "fault-points", not(loom)))]
-pub use fault::kill_after;
+pub use fault::{Mark, kill_after, leave_out};
 pub use format::Format;
 pub use packed::{PackedDevice, PackedDriver, position_by_ring};
 pub use queue::{

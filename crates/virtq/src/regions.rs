@@ -8,7 +8,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
 
-use crate::SharedSlice;
+#[cfg(not(loom))]
+use crate::event;
+#[cfg(not(loom))]
+use crate::fault::{self, Mark};
+use crate::{DirtyLog, SharedSlice};
 
 /// Most regions a table may have: the vhost-user limit on memory slots.
 pub const REGIONS_MAX: usize = 509;
@@ -45,6 +49,8 @@ pub struct Regions {
     table: Arc<[Region]>,
     /// The ranges found last, the later one first. Copies, so that a hit touches nothing else.
     found: [Cell<Region>; 2],
+    /// The pages that are written are marked there, if they have to be.
+    log: Option<DirtyLog>,
 }
 
 impl Regions {
@@ -69,12 +75,40 @@ impl Regions {
             }
             free_from = end;
         }
-        Ok(Self { table: regions.into(), found: NOTHING_FOUND })
+        Ok(Self { table: regions.into(), found: NOTHING_FOUND, log: None })
     }
 
     /// No memory at all: every lookup fails.
     pub fn empty() -> Self {
-        Self { table: Arc::new([]), found: NOTHING_FOUND }
+        Self { table: Arc::new([]), found: NOTHING_FOUND, log: None }
+    }
+
+    /// The same memory with a log of the pages that queues write which start in it, or are bound to
+    /// it, from then on; `None`: without.
+    #[must_use]
+    pub fn with_log(self, log: Option<DirtyLog>) -> Self {
+        Self { log, ..self }
+    }
+
+    pub(crate) fn log(&self) -> Option<DirtyLog> {
+        self.log
+    }
+
+    /// Marks memory that was found here and written, and will not become used.
+    #[cfg(not(loom))]
+    #[cold]
+    pub fn mark(&self, written: SharedSlice) {
+        let Some(log) = self.log.filter(|_| !fault::is_left_out(Mark::Unused)) else { return };
+        event::before_marking();
+        let place = written.as_ptr().addr();
+        for Region { guest_address, memory } in self.table.iter() {
+            match place.checked_sub(memory.as_ptr().addr()) {
+                Some(offset) if offset < memory.len() => {
+                    return log.mark(guest_address + offset as u64, written.len() as u64);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// The `len` bytes at a guest-physical address, if they lie wholly inside one region.

@@ -10,7 +10,7 @@
 
 use alloc::boxed::Box;
 use core::ptr;
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::fault;
 
@@ -250,6 +250,17 @@ impl SharedSlice {
         }
         // SAFETY: the rest is inside both; as above for the overlap.
         unsafe { ptr::copy(self.start.add(copied), to.start.add(copied), len - copied) };
+    }
+
+    /// Loads a byte; `offset` must be inside.
+    pub(crate) fn load_u8(self, offset: usize) -> u8 {
+        self.word::<AtomicU8>(offset).load(Ordering::Relaxed)
+    }
+
+    /// Sets bits of a byte, and leaves the others as others set them; `offset` must be inside.
+    pub(crate) fn set_bits(self, offset: usize, bits: u8) {
+        fault::point();
+        self.word::<AtomicU8>(offset).fetch_or(bits, Ordering::Relaxed);
     }
 
     /// Loads a little-endian word; `offset` must be inside and aligned to 2.

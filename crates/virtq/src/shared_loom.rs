@@ -101,6 +101,15 @@ impl SharedSlice {
         (Self { len: mid, ..self }, Self { start, len: self.len - mid, ..self })
     }
 
+    pub(crate) fn load_u8(self, offset: usize) -> u8 {
+        self.load_u16(offset & !1).to_le_bytes()[offset & 1]
+    }
+
+    pub(crate) fn set_bits(self, offset: usize, bits: u8) {
+        let bits = u16::from(bits) << (8 * (offset & 1));
+        self.word(offset & !1).fetch_or(bits, Ordering::Relaxed);
+    }
+
     pub fn load_u16(self, offset: usize) -> u16 {
         self.word(offset).load(Ordering::Relaxed)
     }

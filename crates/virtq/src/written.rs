@@ -20,6 +20,11 @@ impl Written {
         Self(vec![content; usize::from(entries)].into())
     }
 
+    /// The content of that entry.
+    pub fn entry(&self, entry: usize) -> [u32; 2] {
+        self.0[entry]
+    }
+
     /// Whether `content` is not in that entry yet. From now on it counts as stored.
     #[inline]
     pub fn is_new(&mut self, entry: usize, content: [u32; 2]) -> bool {

@@ -5,15 +5,18 @@
 //! entries in order, so storing those flags shows them all. Limits: what lies between the published
 //! position and any cursor is never more than one lap, whatever the driver says is available.
 
+mod publish;
+
+use alloc::boxed::Box;
+
 use crate::areas::Bound;
-use crate::chain::{IndirectTable, element};
-use crate::desc::{
-    Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, WRITE,
-};
+use crate::chain::{IndirectTable, Sink, element};
+use crate::desc::{Descriptor, Descriptors, INDIRECT, NEXT, PACKED_FLAGS, WRITE};
 use crate::event::{self, AT_POSITION, DISABLE, ENABLE, RingOffset};
+use crate::marker::Marker;
 use crate::packed::event_word;
 use crate::packed::place::{Place, behind_available};
-use crate::packed::used_entry::{IS_READABLE, UsedEntry, left};
+use crate::packed::used_entry::{UsedEntry, left};
 use crate::queue::prefetch_distance;
 use crate::table::Table;
 use crate::{
@@ -49,6 +52,8 @@ pub struct PackedDevice {
     is_first_call: bool,
     /// The event suppression word as last stored, if it was.
     armed: Option<u32>,
+    /// Where there is a log of written pages.
+    marker: Option<Box<Marker>>,
 }
 
 impl PackedDevice {
@@ -78,6 +83,7 @@ impl PackedDevice {
             unasked: 0,
             is_first_call: true,
             armed: None,
+            marker: Marker::new(&setup.areas, regions),
         })
     }
 
@@ -101,8 +107,7 @@ impl PackedDevice {
     }
 
     /// Follows one chain; returns buffer id and entries.
-    fn walk(&self, from: Place, regions: &Regions, into: &mut Elements) -> Result<Head, Broken> {
-        into.clear();
+    fn walk(&self, from: Place, regions: &Regions, into: &mut impl Sink) -> Result<Head, Broken> {
         let mut at = from;
         // Entries that are not published yet and this chain share one lap.
         let left = u32::from(self.size).saturating_sub(from.distance(self.published, self.size));
@@ -118,7 +123,7 @@ impl PackedDevice {
             }
             // The id counts in the last descriptor of the chain (virtio 1.2 §2.8.6).
             if flags & NEXT == 0 {
-                let is_writable = !into.writable().is_empty();
+                let is_writable = into.is_writable();
                 let head = (id < self.size).then_some(Head { id, descriptors, is_writable });
                 return head.ok_or(Broken(Why::BadIndex));
             }
@@ -127,33 +132,14 @@ impl PackedDevice {
         Err(Broken(Why::ChainTooLong))
     }
 
-    /// The entry that goes into the ring first, in order.
-    #[inline(always)]
-    fn first_entry(&self) -> UsedEntry {
-        let step = self.first_descriptors.into();
-        UsedEntry { step, ..UsedEntry::load(&self.record, self.first) }
-    }
-
-    /// The ring's entry for the staged one at `from`, and which one comes behind that. In order, an
-    /// entry stands for all buffers before it as well, and says nothing of what was written there
-    /// (virtio 1.2 §2.8.10): so it does for those that cannot be written.
-    #[inline]
-    fn entry_from(&self, from: usize) -> (UsedEntry, usize) {
-        let mut entry = UsedEntry::load(&self.record, from);
-        let mut next = from + 1;
-        while entry.step & IS_READABLE != 0 && self.options.in_order && next < self.staged {
-            let other = UsedEntry::load(&self.record, next);
-            entry = UsedEntry { step: other.step + u32::from(entry.descriptors()), ..other };
-            next += 1;
-        }
-        (entry, next)
-    }
-
     #[inline]
     fn store_armed(&mut self, word: u32) {
         if self.armed != Some(word) {
             self.parts.device.store_u32(0, word);
             self.armed = Some(word);
+            if let Some(marker) = &self.marker {
+                marker.mark_armed(0, 4);
+            }
         }
     }
 
@@ -184,6 +170,7 @@ impl DeviceQueue for PackedDevice {
         }
         let places = [popped, used].map(Place::new);
         let queue = Self::start_at(setup, regions, record, places)?;
+        queue.mark_start();
         queue.record.store([queue.published.word(), 0]);
         Ok(queue)
     }
@@ -196,6 +183,7 @@ impl DeviceQueue for PackedDevice {
         let (published, staged, behind) = left(&record, size)?;
         let mut queue = Self::start_at(setup, regions, record, [behind, published])?;
         (queue.staged, queue.is_mixed) = (staged, true);
+        queue.mark_start();
         let flags = queue.ring.at(usize::from(published.at())).load_u16(PACKED_FLAGS);
         if published.is_used_since(flags) {
             // Only the record was behind.
@@ -231,6 +219,7 @@ impl DeviceQueue for PackedDevice {
         if self.is_lap_full(from) {
             return Err(Broken(Why::IndexJump));
         }
+        into.clear();
         let head = self.walk(from, regions, into)?;
         *at = Cursor(from.advanced(head.descriptors, self.size).word());
         Ok(Some(head))
@@ -299,39 +288,10 @@ impl DeviceQueue for PackedDevice {
 
     #[inline]
     fn publish(&mut self) {
-        self.record.release();
-        if self.staged == 0 {
-            return;
+        match &self.marker {
+            None => self.show(),
+            Some(_) => self.show_marked(),
         }
-        self.keep();
-        let in_order = self.options.in_order;
-        let (first, mut next) = match in_order && !self.is_mixed {
-            true => (self.first_entry(), self.first + 1),
-            false => self.entry_from(0),
-        };
-        let mut at = self.published.advanced(first.descriptors(), self.size);
-        while in_order && self.is_mixed && next < self.staged {
-            let (used, behind) = self.entry_from(next);
-            self.ring.at(usize::from(at.at())).store_u64(PACKED_LEN, used.word_at(at));
-            (at, next) = (at.advanced(used.descriptors(), self.size), behind);
-        }
-        for (word, step) in self.record.entries(next, self.staged) {
-            let used = UsedEntry { word, step };
-            self.ring.at(usize::from(at.at())).store_u64(PACKED_LEN, used.word_at(at));
-            at = at.advanced(used.descriptors(), self.size);
-        }
-        let entry = self.ring.at(usize::from(self.published.at()));
-        let word = first.word_at(self.published);
-        entry.store_u32(PACKED_LEN, (word & 0xffff_ffff) as u32);
-        entry.store_u16(PACKED_ID, (word >> 32 & 0xffff) as u16);
-        event::before_showing();
-        entry.store_u16(PACKED_FLAGS, (word >> 48) as u16);
-        self.record.store([at.word(), 0]);
-        (self.staged, self.first_descriptors) = (0, 0);
-        (self.is_first_open, self.is_mixed) = (in_order, false);
-        let added = at.distance(self.published, self.size);
-        self.published = at;
-        self.unasked = self.unasked.saturating_add(added);
     }
 
     #[inline]
@@ -393,6 +353,7 @@ impl DeviceQueue for PackedDevice {
         self.ring = Table::new(self.parts.descriptor, 0, self.size);
         self.is_first_call = true;
         self.armed = None;
+        self.marker = Marker::new(areas, regions);
         Ok(())
     }
 }

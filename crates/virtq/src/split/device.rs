@@ -6,10 +6,15 @@
 //! taken up again. Limits: a driver that makes a head available twice gets it twice; what it hurts
 //! is only itself.
 
+mod publish;
+
+use alloc::boxed::Box;
+
 use crate::areas::Bound;
-use crate::chain::{IndirectTable, element};
+use crate::chain::{IndirectTable, Sink, element};
 use crate::desc::{Descriptor, Descriptors, INDIRECT, NEXT, WRITE};
 use crate::event;
+use crate::marker::Marker;
 use crate::queue::prefetch_distance;
 use crate::split::{
     FAR, FLAGS, INDEX, Index, NO_NOTIFICATION, RING, UsedRing, available_event, place, size_of,
@@ -60,6 +65,8 @@ pub struct SplitDevice {
     is_first_call: bool,
     /// The flags or event word as last stored, if it was.
     armed: Option<u16>,
+    /// Where there is a log of written pages.
+    marker: Option<Box<Marker>>,
 }
 
 /// Where a device was left whose record holds this word, in a ring that shows this index: the
@@ -105,6 +112,7 @@ impl SplitDevice {
             unasked: 0,
             is_first_call: true,
             armed: None,
+            marker: Marker::new(&setup.areas, regions),
         })
     }
 
@@ -142,8 +150,7 @@ impl SplitDevice {
     }
 
     /// Follows one chain; each descriptor is read once, and at most as many as there are.
-    fn walk(&self, head: u16, regions: &Regions, into: &mut Elements) -> Result<(), Broken> {
-        into.clear();
+    fn walk(&self, head: u16, regions: &Regions, into: &mut impl Sink) -> Result<(), Broken> {
         let mut index = head;
         for _ in 0..=self.descriptors.last() {
             let descriptor = self.descriptor(index).ok_or(Broken(Why::BadIndex))?;
@@ -168,6 +175,9 @@ impl SplitDevice {
         if self.armed != Some(value) {
             self.parts.device.store_u16(offset, value);
             self.armed = Some(value);
+            if let Some(marker) = &self.marker {
+                marker.mark_armed(offset, 2);
+            }
         }
     }
 
@@ -186,6 +196,7 @@ impl DeviceQueue for SplitDevice {
         // possible: a wrong one is the driver's own, and the first look at the available index
         // notices it.
         let queue = Self::start_at(setup, regions, record, |shown| Ok([shown; 2]))?;
+        queue.mark_start();
         queue.record.store([queue.staged.0; 2]);
         Ok(queue)
     }
@@ -194,6 +205,7 @@ impl DeviceQueue for SplitDevice {
         let word = record.load();
         let mut queue =
             Self::start_at(setup, regions, record, |shown| left(word, shown, setup.size))?;
+        queue.mark_start();
         // The used entries are in the ring. Where the index is there as well, only the record was
         // behind.
         queue.publish();
@@ -226,6 +238,7 @@ impl DeviceQueue for SplitDevice {
             }
         }
         let id = self.available(next);
+        into.clear();
         self.walk(id, regions, into)?;
         *at = Cursor(u32::from(next.wrapping_add(1)));
         Ok(Some(Head { id, descriptors: 1, is_writable: !into.writable().is_empty() }))
@@ -283,17 +296,10 @@ impl DeviceQueue for SplitDevice {
 
     #[inline]
     fn publish(&mut self) {
-        self.record.release();
-        let added = self.staged.value().wrapping_sub(self.published);
-        if added == 0 {
-            return;
+        match &self.marker {
+            None => self.show(),
+            Some(_) => self.show_marked(),
         }
-        self.keep();
-        event::before_showing();
-        self.parts.device.store_u16(INDEX, self.staged.value());
-        self.record.store([self.staged.0; 2]);
-        self.published = self.staged.value();
-        self.unasked = self.unasked.saturating_add(u32::from(added));
     }
 
     #[inline]
@@ -378,6 +384,7 @@ impl DeviceQueue for SplitDevice {
         self.written = Written::new(self.size(), NEVER_USED);
         self.is_first_call = true;
         self.armed = None;
+        self.marker = Marker::new(areas, regions);
         Ok(())
     }
 }
