@@ -3,23 +3,25 @@
 //! How: a script of what both sides do is run once to count the stores of the device, and then once
 //! for each of them, which the device does not live to make. The next one recovers from the ring
 //! and the record. Whatever was kept came through: the driver gets each buffer once, with what was
-//! written into it, and the device sees no buffer again that it had kept. Small rings are tried at
-//! every store, large ones by seed (`RINGWAY_SEED=n` replays it).
+//! written into it, and the device sees no buffer again that it had kept. Where written pages are
+//! logged, each page that a killed device has changed is marked by the next one. Small rings are
+//! tried at every store, large ones by seed (`RINGWAY_SEED=n` replays it).
 #![cfg(not(loom))]
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{Memory, Rng, Seed};
 use ringway_virtq::{
-    BufferId, DeviceQueue, DriverQueue, Elements, Format, Layout, PackedDevice, PackedDriver,
-    Position, QueueOptions, QueueSetup, Regions, RingRecord, SharedSlice, SplitDevice, SplitDriver,
-    kill_after,
+    BufferId, DeviceQueue, DirtyLog, DriverQueue, Elements, Format, LOG_PAGE_LEN, Layout, Mark,
+    PackedDevice, PackedDriver, Position, QueueOptions, QueueSetup, Regions, RingRecord,
+    SharedSlice, SplitDevice, SplitDriver, kill_after, leave_out,
 };
 
-/// Payload bytes of one buffer.
-const SLOT: u64 = 16;
+/// Payload bytes of one buffer: of each another page, and a bit of the next one.
+const SLOT: u64 = LOG_PAGE_LEN;
 /// More stores than any script makes.
 const NEVER: u64 = 1 << 40;
 
@@ -39,13 +41,24 @@ struct Bench<D, V> {
     open: Vec<u64>,
     returned: Vec<u64>,
     rng: Rng,
+    log: Option<Log>,
     _memories: [Memory; 2],
+}
+
+/// The log of written pages, and which pages devices have changed.
+struct Log {
+    bits: SharedSlice,
+    /// The memory as it was looked at last.
+    known: Vec<u8>,
+    changed: BTreeSet<usize>,
+    _memory: Memory,
 }
 
 impl<D: DriverQueue, V: DeviceQueue> Bench<D, V> {
     fn new(size: u16, options: QueueOptions, seed: u64) -> Self {
-        let ring_len = Layout::of(D::FORMAT, size, options).len as usize;
-        let payload_len = usize::try_from(SLOT).unwrap() * usize::from(size);
+        let ring_len = (Layout::of(D::FORMAT, size, options).len as usize).next_multiple_of(4096);
+        // The last element of a buffer ends behind it.
+        let payload_len = usize::try_from(SLOT).unwrap() * (usize::from(size) + 1);
         let mut memory = Memory::new(ring_len + payload_len);
         let regions = memory.regions();
         let (ring, _) = memory.share().split_at(ring_len);
@@ -70,8 +83,48 @@ impl<D: DriverQueue, V: DeviceQueue> Bench<D, V> {
             open: Vec::new(),
             returned: Vec::new(),
             rng: Rng::new(seed),
+            log: None,
             _memories: [memory, journal],
         }
+    }
+
+    /// Another device is there, which logs.
+    fn with_log(size: u16, options: QueueOptions, seed: u64) -> Self {
+        let mut bench = Self::new(size, options, seed);
+        let len = bench._memories[0].share().len();
+        let pages = (Memory::BASE + len as u64) / LOG_PAGE_LEN;
+        let mut memory = Memory::new(usize::try_from(pages / 8 + 1).unwrap());
+        let bits = memory.share();
+        bench.regions = bench.regions.clone().with_log(Some(DirtyLog::new(bits)));
+        let record = RingRecord::at(bench.record[0], bench.record[1]);
+        bench.device = V::start_in(&bench.setup, &bench.regions, record).ok();
+        // The front-end has copied all that is.
+        bits.zero();
+        bench.log =
+            Some(Log { bits, known: vec![0; len], changed: BTreeSet::new(), _memory: memory });
+        bench.look(false);
+        bench
+    }
+
+    /// The driver has stored something, or the device.
+    fn look(&mut self, is_device: bool) {
+        let Some(log) = &mut self.log else { return };
+        let mut now = vec![0; log.known.len()];
+        self._memories[0].share().read(0, &mut now);
+        let pages = now.chunks(4096).zip(log.known.chunks(4096)).enumerate();
+        let changed = pages.filter(|(_, (now, before))| is_device && now != before);
+        log.changed.extend(changed.map(|(page, _)| page));
+        log.known = now;
+    }
+
+    /// Pages that have changed and are not marked.
+    fn unmarked(&self) -> Vec<usize> {
+        let Some(log) = &self.log else { return Vec::new() };
+        let mut bits = vec![0; log.bits.len()];
+        log.bits.read(0, &mut bits);
+        let first = usize::try_from(Memory::BASE / LOG_PAGE_LEN).unwrap();
+        let is_marked = |page: usize| bits[page / 8] >> (page % 8) & 1 != 0;
+        log.changed.iter().copied().filter(|page| !is_marked(first + page)).collect()
     }
 
     /// The driver makes some buffers available: readable or writable, of one to three elements.
@@ -84,7 +137,7 @@ impl<D: DriverQueue, V: DeviceQueue> Bench<D, V> {
             };
             let Some(id) = id.filter(|id| !self.in_flight.contains_key(id)) else { break };
             let address = self.payload + u64::from(id) * SLOT;
-            let elements = [(address, 4), (address + 4, 4), (address + 8, 4)];
+            let elements = [(address, 4), (address + 2000, 4), (address + 4094, 4)];
             let elements = &elements[..1 + self.rng.index(3)];
             let added = match self.rng.one_in(2) {
                 true => self.driver.add(elements, &[], BufferId(id)),
@@ -130,8 +183,11 @@ impl<D: DriverQueue, V: DeviceQueue> Bench<D, V> {
             *self.seen.entry(number).or_default() += 1;
             let is_more = head.is_writable && self.rng.one_in(4);
             self.open.push(number);
+            for (at, element) in (0..).zip(elements.writable()) {
+                element.write(0, &[(number % 251) as u8 + 1, at, 0, 0]);
+            }
             device.pop(head);
-            device.add_used(head, if head.is_writable { 4 } else { 0 });
+            device.add_used(head, 4 * u32::try_from(elements.writable().len()).unwrap());
             if is_more {
                 continue;
             }
@@ -187,27 +243,79 @@ impl<D: DriverQueue, V: DeviceQueue> Bench<D, V> {
         let mut stores = 0;
         for _ in 0..rounds {
             self.add();
+            self.look(false);
             let steps = 1 + self.rng.below(6);
             let mut served = kill_after(left, || self.serve(steps));
+            self.look(true);
             while served.is_err() {
                 if self.rng.one_in(2) {
                     // The driver goes on meanwhile.
                     self.take();
                     self.add();
+                    self.look(false);
                 }
                 left = kills.next().copied().unwrap_or(NEVER);
                 served = kill_after(left, || self.recover());
+                self.look(true);
+                let is_there = served.is_ok();
+                assert!(!is_there || self.unmarked().is_empty(), "{:?}", self.unmarked());
             }
             left -= served.unwrap();
             stores += served.unwrap();
             self.take();
+            self.look(false);
         }
         let _ = kill_after(NEVER, || self.serve(u32::MAX));
+        self.look(true);
         self.take();
+        assert_eq!(self.unmarked(), [0; 0], "pages that have changed");
         assert!(self.in_flight.is_empty(), "{:?} never came back", self.in_flight);
         assert_eq!(self.returned, (0..self.next).collect::<Vec<_>>(), "in order");
         assert!(self.seen.values().all(|times| *times == 1), "{:?}", self.seen);
         stores
+    }
+}
+
+/// Short scripts on rings of these sizes, killed at every store, with a log: how many kills; and
+/// in how many cases something was wrong.
+fn logged<D: DriverQueue, V: DeviceQueue>(sizes: &[u16]) -> (u64, u64) {
+    let (mut kills, mut failures) = (0, 0);
+    for (&size, options) in sizes.iter().flat_map(|size| all_options().map(move |o| (size, o))) {
+        for script in 0..3 {
+            let stores = Bench::<D, V>::with_log(size, options, script).run(6, &[]);
+            for store in 0..stores {
+                let mut bench = Bench::<D, V>::with_log(size, options, script);
+                let again = [store, store % 7];
+                let kills = if store % 3 == 0 { &again[..] } else { &again[..1] };
+                failures +=
+                    u64::from(catch_unwind(AssertUnwindSafe(|| bench.run(6, kills))).is_err());
+            }
+            kills += stores;
+        }
+    }
+    (kills, failures)
+}
+
+#[test]
+fn what_a_killed_device_has_written_is_marked_by_the_next_one() {
+    for (kills, failures) in [
+        logged::<SplitDriver, SplitDevice>(&[2, 8]),
+        logged::<PackedDriver, PackedDevice>(&[1, 3, 8]),
+    ] {
+        println!("{kills} kills");
+        assert!(kills > 1000 && failures == 0, "{failures} of {kills} kills");
+    }
+}
+
+/// Only the start of a device knows that another one was killed.
+#[test]
+fn a_mark_that_is_missing_at_the_start_is_noticed() {
+    for mark in [Mark::Start, Mark::Posted] {
+        leave_out(Some(mark));
+        let (_, split) = logged::<SplitDriver, SplitDevice>(&[8]);
+        let (_, packed) = logged::<PackedDriver, PackedDevice>(&[8]);
+        leave_out(None);
+        assert!(split > 0 && packed > 0, "{mark:?}: {split}, {packed}");
     }
 }
 

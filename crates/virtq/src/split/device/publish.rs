@@ -33,7 +33,7 @@ impl SplitDevice {
             self.mark_buffers(marker, from);
         }
         self.show();
-        if let Some(marker) = &self.marker {
+        if let Some(marker) = self.marker.as_ref().filter(|_| self.published != from) {
             event::before_marking();
             self.mark_entries(marker, from);
         }
