@@ -38,6 +38,7 @@ pub use journal::watch::{Beat, JournalWatch, Owner};
 pub use journal::worker_line::Busy;
 pub use journal::{JOURNAL_LAYOUT, Journal, Unfit};
 pub use memory::backing::remember_mounts;
+pub use memory::log::LogRequest;
 pub use memory::signal_bus::install_bus_guard;
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use nat::NatPort;

@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use common::{memory_file, request};
-use ringway_host::{GuestMemory, MemoryError, install_bus_guard};
+use ringway_host::{GuestMemory, LogRequest, MemoryError, install_bus_guard};
 use ringway_virtq::REGIONS_MAX;
 
 const PAGE: u64 = 4096;
@@ -120,6 +121,78 @@ fn memory_that_a_front_end_takes_away_reads_as_zeroes_and_is_torn() {
     drop((memory, rest));
     let fresh = GuestMemory::map(vec![request(&kept, 0, PAGE, 0)]).expect("a good region");
     assert!(!fresh.torn(), "what the table says of an earlier mapping does not count");
+}
+
+/// A log of so many bytes of a file.
+fn log_of(file: &impl AsFd, size: u64, offset: u64) -> LogRequest {
+    let fd = file.as_fd().try_clone_to_owned().expect("an fd");
+    LogRequest { size, offset, fd: fd.into() }
+}
+
+#[test]
+fn pages_are_marked_in_the_log_that_came_last() {
+    let (file, log, next) = (memory_file(16 * PAGE), memory_file(PAGE), memory_file(2 * PAGE));
+    let memory = GuestMemory::map(vec![request(&file, 0, 16 * PAGE, 0)]).expect("good");
+    let byte = |file: &OwnedFd, at| {
+        let mut byte = [0];
+        rustix::io::pread(file, &mut byte, at).expect("pread");
+        byte[0]
+    };
+    let mark = |memory: &GuestMemory, page| {
+        let regions = memory.regions();
+        regions.mark(regions.slice(page * PAGE, 4).expect("inside"));
+    };
+    // As short as it can be, not at a page.
+    let logged = memory.with_log(log_of(&log, 2, 33)).expect("a log");
+    mark(&logged, 9);
+    mark(&memory, 1);
+    assert_eq!([32, 33, 34, 35].map(|at| byte(&log, at)), [0, 0, 2, 0]);
+    // Other memory has the same log, another log takes its place.
+    let more = logged.with(request(&file, 1 << 20, PAGE, 0)).expect("more");
+    mark(&more, 8);
+    assert_eq!(byte(&log, 34), 3);
+    let again = more.with_log(log_of(&next, 2 * PAGE, 0)).expect("another");
+    drop((logged, more));
+    mark(&again, 15);
+    mark(&again.without_log(), 0);
+    assert_eq!((byte(&log, 34), byte(&next, 0), byte(&next, 1)), (3, 0, 0x80));
+}
+
+#[test]
+fn bad_logs_are_refused_by_name_and_the_one_before_stays() {
+    let (file, log) = (memory_file(PAGE), memory_file(PAGE));
+    let memory = GuestMemory::map(vec![request(&file, 0, PAGE, 0)]).expect("good");
+    let memory = memory.with_log(log_of(&log, 8, 0)).expect("a log");
+    let refusal = |request| memory.with_log(request).expect_err("no log");
+    assert!(matches!(refusal(log_of(&log, 0, 0)), MemoryError::Empty { .. }));
+    assert!(matches!(refusal(log_of(&log, PAGE + 1, 0)), MemoryError::ShortFile { .. }));
+    assert!(matches!(refusal(log_of(&log, PAGE, 1)), MemoryError::ShortFile { .. }));
+    assert!(matches!(refusal(log_of(&log, PAGE, u64::MAX)), MemoryError::Overflow { .. }));
+    let (read_end, _write_end) = rustix::pipe::pipe().expect("pipe");
+    assert!(matches!(refusal(log_of(&read_end, PAGE, 0)), MemoryError::Served { .. }));
+    let device = std::fs::File::open("/dev/zero").expect("a device");
+    assert!(matches!(refusal(log_of(&device, PAGE, 0)), MemoryError::Served { .. }));
+    let reads = std::fs::File::open("/proc/self/exe").expect("this program");
+    assert!(matches!(refusal(log_of(&reads, PAGE, 0)), MemoryError::Map { .. }));
+    let regions = memory.regions();
+    regions.mark(regions.slice(0, 1).expect("inside"));
+    let mut byte = [0];
+    rustix::io::pread(&log, &mut byte, 0).expect("pread");
+    assert_eq!(byte, [1]);
+}
+
+#[test]
+fn a_log_that_a_front_end_takes_away_is_torn_memory() {
+    install_bus_guard().expect("handler");
+    let (file, log) = (memory_file(PAGE), memory_file(PAGE));
+    let memory = GuestMemory::map(vec![request(&file, 0, PAGE, 0)]).expect("good");
+    let memory = memory.with_log(log_of(&log, PAGE, 0)).expect("a log");
+    rustix::fs::ftruncate(&log, 0).expect("ftruncate");
+    assert!(!memory.torn(), "it was not touched");
+    let regions = memory.regions();
+    regions.mark(regions.slice(0, 1).expect("inside"));
+    assert!(memory.torn());
+    assert!(!memory.without_log().torn());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{memory_file, request};
-use ringway_host::{GuestMemory, MemoryError};
+use ringway_host::{GuestMemory, LogRequest, MemoryError};
 use ringway_virtq::REGIONS_MAX;
 
 const PAGE: u64 = 4096;
@@ -34,11 +34,14 @@ fn greedy_guests_leave_regions_to_others() {
     let greedy: Vec<GuestMemory> = std::iter::from_fn(|| full().ok()).take(30).collect();
     assert!((9..30).contains(&greedy.len()), "{} full tables", greedy.len());
     assert!(matches!(full(), Err(MemoryError::NoGuard)));
-    // An honest guest, and later it gets more memory.
+    // An honest guest, and later it gets more memory, and is migrated.
     let memory = GuestMemory::map(table(8)).expect("its reserve");
     let more = memory.with(request(&file, 1 << 40, PAGE, 0)).expect("its reserve");
     let replaced = more.replaced_by(table(9)).expect("while the old one is still there");
     assert_eq!(replaced.len(), 9);
+    let fd = file.try_clone().expect("an fd").into();
+    let logged = replaced.with_log(LogRequest { size: PAGE, offset: 0, fd });
+    assert!(logged.is_ok(), "its reserve");
     drop(greedy);
     full().expect("it is given back");
 }

@@ -18,11 +18,13 @@ impl Fabric<'_> {
         let PairOwner::Here(slot) = port.owner_of(pair) else { return None };
         let pair = self.receivers.slot(slot)?;
         match &pair.end {
-            // Buffers that are not enough for the longest packet may be for others.
+            // Buffers that are not enough for the longest packet may be for others. A read that is
+            // not used would have to be marked as well.
             End::Guest(guest)
                 if pair.carrier.takes()
                     && guest.queues.is_running(Queue::ToGuest)
-                    && !guest.queues.never_fits() =>
+                    && !guest.queues.never_fits()
+                    && !guest.memory.has_log() =>
             {
                 self.delivery.dirty.add(pair.slot);
                 self.delivery.note.delivers_into(pair.port);

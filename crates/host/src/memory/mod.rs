@@ -11,6 +11,7 @@
 //! `share.rs`.
 
 pub(crate) mod backing;
+pub(crate) mod log;
 pub(crate) mod pieces;
 pub(crate) mod ring_words;
 pub(crate) mod scratch;
@@ -23,7 +24,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use ringway_foreign::{Untrusted, UntrustedFd};
-use ringway_virtq::{REGIONS_MAX, Region, RegionError, Regions, SharedSlice};
+use ringway_virtq::{DirtyLog, REGIONS_MAX, Region, RegionError, Regions, SharedSlice};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::memory::backing::Backing;
@@ -127,6 +128,8 @@ pub enum MemoryError {
 #[derive(Debug, Clone)]
 pub struct GuestMemory {
     mappings: Vec<SharedMapping>,
+    /// Where written pages are marked, if they are.
+    log: Option<SharedMapping>,
     regions: Regions,
     /// Of all tables that were made from one.
     account: Account,
@@ -135,7 +138,8 @@ pub struct GuestMemory {
 impl GuestMemory {
     /// No memory at all.
     pub fn empty() -> Self {
-        Self { mappings: Vec::new(), regions: Regions::empty(), account: Account::default() }
+        let (mappings, log, regions) = (Vec::new(), None, Regions::empty());
+        Self { mappings, log, regions, account: Account::default() }
     }
 
     /// Maps a whole table of a guest that has none yet.
@@ -203,12 +207,17 @@ impl GuestMemory {
     /// Whether the front-end took memory away that this process has touched since. Such regions
     /// read as zeros from then on, and the guest sees nothing of what is written there.
     pub fn torn(&self) -> bool {
-        self.mappings.iter().any(|mapping| mapping.guard.torn())
+        self.all().any(|mapping| mapping.guard.torn())
     }
 
     /// Whether any of it is in a file on a disk: a page may have to be read first.
     pub(crate) fn is_on_disk(&self) -> bool {
-        self.mappings.iter().any(|mapping| mapping.is_on_disk)
+        self.all().any(|mapping| mapping.is_on_disk)
+    }
+
+    /// All that is mapped.
+    fn all(&self) -> impl Iterator<Item = &SharedMapping> {
+        self.mappings.iter().chain(&self.log)
     }
 
     fn with_mappings(&self, mappings: Vec<SharedMapping>) -> Result<Self, MemoryError> {
@@ -223,7 +232,9 @@ impl GuestMemory {
             // Lengths and ends were checked one by one.
             RegionError::BadRange | RegionError::Overlap => MemoryError::Overlap,
         })?;
-        Ok(Self { mappings, regions, account: self.account.clone() })
+        let log = self.log.as_ref().map(|log| DirtyLog::new(log.region.memory));
+        let (regions, account) = (regions.with_log(log), self.account.clone());
+        Ok(Self { mappings, log: self.log.clone(), regions, account })
     }
 }
 

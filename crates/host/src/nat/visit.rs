@@ -352,6 +352,8 @@ fn direct_slot(fabric: &mut Fabric<'_>, guest: Guest) -> Option<PortId> {
 fn accepts_of(pair: &QueuePair) -> Option<Accepts> {
     let End::Guest(guest) = &pair.end else { return None };
     let is_ready = pair.carrier.takes() && guest.queues.is_running(Queue::ToGuest);
+    // A read that is not used would have to be marked in a log of pages.
+    let is_ready = is_ready && !guest.memory.has_log();
     (is_ready && guest.queues.negotiated().guest_csum).then(|| accepts(guest))
 }
 
