@@ -8,6 +8,7 @@
 //! journal has to count. Small rings are tried at every store, large ones by seed.
 
 mod between;
+mod log;
 
 use std::collections::BTreeSet;
 
@@ -217,6 +218,8 @@ struct Lives<D> {
     left_by_tap: Vec<u64>,
     interrupted: usize,
     rng: Rng,
+    /// Logs of written pages, if there are any.
+    watched: Vec<log::Watched>,
 }
 
 impl<D: DriverQueue> Lives<D> {
@@ -235,6 +238,7 @@ impl<D: DriverQueue> Lives<D> {
             left_by_tap: Vec::new(),
             interrupted: 0,
             rng: Rng::new(case.script),
+            watched: Vec::new(),
         };
         lives.start_worker(true);
         lives
@@ -316,7 +320,9 @@ impl<D: DriverQueue> Lives<D> {
                 let size = u64::from(self.case.size);
                 self.stations.iter_mut().for_each(|station| station.post(&mut self.rng, size));
             }
+            self.look(false);
             let mut served = kill_after(left, || self.serve());
+            self.look(true);
             while served.is_err() {
                 killed += 1;
                 left = kills.next().copied().unwrap_or(NEVER);
@@ -324,7 +330,9 @@ impl<D: DriverQueue> Lives<D> {
                     self.start_worker(false);
                     self.serve();
                 });
+                self.look(true);
             }
+            self.check_log();
             left -= served.unwrap();
             stores += served.unwrap();
             let before: usize = self.stations.iter().map(|station| station.received.len()).sum();

@@ -53,6 +53,38 @@ fn what_waits_behind_malformed_packets_is_taken() {
     }
 }
 
+/// On a cable a tap is read into the guest's buffers, also packets that it then does not get; not
+/// while pages are logged.
+#[test]
+fn a_packet_that_is_not_used_leaves_no_page_changed_while_pages_are_logged() {
+    let mut bench = Bench::new(1);
+    bench.introduce();
+    let (tap, theirs) = tap();
+    let port = attach(&mut bench, tap);
+    let mut changes = |is_logged: bool| {
+        if is_logged {
+            let guest = bench.worker.ports.guest(PortId(0)).unwrap();
+            let log = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            let size = (BASE + MEMORY_LEN) / (8 * 4096);
+            rustix::fs::ftruncate(&log, size).unwrap();
+            let request = crate::LogRequest { size, offset: 0, fd: log.into() };
+            let memory = guest.memory.with_log(request).unwrap();
+            bench.worker.set_memory(PortId(0), &memory, &[]).unwrap();
+        }
+        let read = |bench: &Bench| {
+            let mut bytes = vec![0; usize::try_from(SEND_AT - RECEIVE_AT).unwrap()];
+            bench.guests[0].memory.read(usize::try_from(RECEIVE_AT).unwrap(), &mut bytes);
+            bytes
+        };
+        let before = read(&bench);
+        rustix::io::write(&theirs, &with_header(&[1; 13])).unwrap();
+        bench.worker.schedule.ready.add(port);
+        bench.settle();
+        before != read(&bench)
+    };
+    assert_eq!([changes(false), changes(true)], [true, false]);
+}
+
 /// A file, of which no poller can tell when there is something to read.
 #[test]
 fn a_tap_that_cannot_be_watched_is_refused() {
