@@ -3,8 +3,8 @@
 //! The requests that are kept are those that the [`Session`] goes by: replayed in the order of
 //! [`slot`] numbers into a new session, they give the same one. So a request that is refused is
 //! kept only if the session remembers it all the same
-//! ([`Outcome::is_remembered`](ringway_vhost_user::Outcome)). Which kicks still count is read from
-//! the session.
+//! ([`Outcome::is_remembered`](ringway_vhost_user::Outcome)). Which kicks still count, and whether
+//! there is a log, is read from the session.
 //!
 //! ```text
 //! intend ─► Session::handle ─► effects ─► Intent::is_taken ─► Session::complete ─► settle
@@ -46,7 +46,8 @@ pub mod slot {
     /// `ADD_MEM_REG`, one for each time; the first of [`ADDITIONS_MAX`]. Its `REM_MEM_REG` drops
     /// it, or a new table.
     pub const ADDED: u16 = REMOVED + REMOVALS_MAX;
-    /// `SET_LOG_BASE`, which is not offered yet.
+    /// `SET_LOG_BASE`: before features and addresses, so that no ring of a replay writes without
+    /// it. The end of bit 26 drops it, each reset, and an area in which nothing can be marked.
     pub const LOG: u16 = ADDED + ADDITIONS_MAX;
     /// `SET_VRING_CALL`; from here on the first of [`RINGS_MAX`] where it is about rings.
     pub const CALL: u16 = LOG + 1;
@@ -89,6 +90,7 @@ enum What {
     Nothing,
     Put,
     Features(u64),
+    Log,
     Table(Vec<MemoryRange>),
     /// `is_new`: not one that is there already, and only counted.
     Add {
@@ -160,6 +162,7 @@ impl Keeper {
             Request::SetProtocolFeatures(_) => put(slot::PROTOCOL_FEATURES),
             Request::SetBackendReqFd(_) => put(slot::CHANNEL),
             Request::SetFeatures(bits) => Ok((What::Features(*bits), Some(slot::FEATURES))),
+            Request::SetLogBase(_) => Ok((What::Log, Some(slot::LOG))),
             Request::SetStatus(0) | Request::ResetDevice => Ok((What::Reset, None)),
             Request::SetStatus(_) => put(slot::STATUS),
             Request::ResetOwner => Ok((What::ResetOwner, Some(slot::RESET_OWNER))),
@@ -217,6 +220,9 @@ impl Keeper {
         if let Some(keep) = changes.keep {
             self.held.insert(keep.slot, (len, keep.fds));
         }
+        if session.log_len().is_none() {
+            self.forget(slot::LOG, slot::LOG, &mut changes.drops);
+        }
         self.drop_kicks(session, &mut changes.drops);
         changes
     }
@@ -231,6 +237,7 @@ impl Keeper {
     ) -> bool {
         match what {
             What::Nothing | What::Put => {}
+            What::Log => return session.log_len().is_some(),
             // Undone where it could not be carried out.
             What::Features(bits) => return session.accepted() == Some(bits),
             What::Table(ranges) => {

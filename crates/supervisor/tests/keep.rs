@@ -4,8 +4,8 @@
 mod common;
 
 use common::{
-    BIT_30, DataPlane, PACKED, Request, SPLIT, add, addresses, features, number, plain, remove,
-    ring, table, told, with_fd, words,
+    BIT_30, DataPlane, LOG_ALL, PACKED, Request, SPLIT, add, addresses, features, log, number,
+    plain, remove, ring, table, told, with_fd, words,
 };
 use proptest::prelude::*;
 use ringway_supervisor::keep::{Keeper, slot};
@@ -129,6 +129,41 @@ fn a_region_that_is_removed_takes_its_addition_along_and_a_table_takes_all() {
 }
 
 #[test]
+fn a_log_is_kept_until_logging_ends() {
+    let resets = [number(39, 0), plain(34)];
+    let ends = resets.map(|reset| (reset, "drop size 0 to status 0, drop log 0"));
+    let bad = [log(8, false), log(0, true)].map(|log| (log, "drop log 0"));
+    let without = (features(SPLIT), "drop log 0, keep features 0 fds 0");
+    for (end, expected) in ends.into_iter().chain(bad).chain([without]) {
+        let mut it = running();
+        assert_eq!(told(&it.send(&number(16, 2))), "keep protocol features 0 fds 0");
+        for (request, expected) in [
+            (log(64, true), "keep log 0 fds 1"),
+            (features(SPLIT | LOG_ALL), "keep features 0 fds 0"),
+            (log(65, true), "keep log 0 fds 1"),
+        ] {
+            assert_eq!(told(&it.send(&request)), expected, "{request:?}");
+            let (next, starts) = it.successor();
+            assert_eq!((next.shown(), starts), (it.shown(), 1), "{request:?}");
+        }
+        assert_eq!(told(&it.send(&end)), expected, "{end:?}");
+        assert_eq!(it.successor().0.shown(), it.shown());
+    }
+}
+
+#[test]
+fn a_log_that_could_not_be_mapped_is_not_kept() {
+    let mut it = running();
+    it.send(&number(16, 2));
+    it.send(&log(64, true));
+    it.send(&features(SPLIT | LOG_ALL));
+    (it.succeeds, it.is_set_up) = (false, false);
+    assert_eq!(told(&it.send(&log(64, true))), "drop log 0");
+    assert!(!it.shown().rings[0].is_running);
+    assert_eq!(it.successor().0.shown(), it.shown());
+}
+
+#[test]
 fn a_ring_that_goes_on_by_a_kick_is_not_stopped_any_more() {
     let mut it = suspended();
     assert!(it.kick(false).is_empty());
@@ -243,11 +278,13 @@ fn requests() -> impl Strategy<Value = Request> {
         1 => Just(plain(34)),
         2 => prop_oneof![Just(0u64), 0u64..300].prop_map(|status| number(39, status)),
         3 => prop_oneof![
-            Just(SPLIT), Just(PACKED), Just(SPLIT & !BIT_30), Just(SPLIT | 1 << 29), Just(1 << 60)
+            Just(SPLIT), Just(PACKED), Just(SPLIT & !BIT_30), Just(SPLIT | 1 << 29), Just(1 << 60),
+            Just(SPLIT | LOG_ALL), Just(SPLIT | LOG_ALL)
         ]
         .prop_map(features),
-        1 => prop_oneof![Just(1u64 << 3), Just(0x1_a238), Just(1 << 60)]
+        2 => prop_oneof![Just(1u64 << 3), Just(0x1_a238), Just(0x1_a23a), Just(1 << 60)]
             .prop_map(|bits| number(16, bits)),
+        3 => (0u64..0x60, any::<bool>()).prop_map(|(len, has_fd)| log(len, has_fd)),
         3 => regions.prop_map(|regions| table(&regions)),
         4 => (0u64..4).prop_map(add),
         3 => (0u64..4).prop_map(remove),

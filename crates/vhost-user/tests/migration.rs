@@ -267,6 +267,8 @@ fn logging_needs_the_file() {
     backend.nack(7, &[], 1);
     backend.ack(16, &u64s(&[PROTOCOL_FEATURES]), 0);
     assert_eq!(backend.ack(7, &[], 1), NOTHING, "its fd is closed");
+    backend.ack(2, &u64s(&[SPLIT | LOG_ALL]), 0);
+    backend.nack(16, &u64s(&[PROTOCOL_FEATURES & !2]), 0);
     let mut backend = Backend::negotiated(SPLIT);
     assert_eq!(
         backend.nack(2, &u64s(&[SPLIT | LOG_ALL]), 0),

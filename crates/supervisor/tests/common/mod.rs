@@ -15,6 +15,8 @@ use ringway_vhost_user::{
 use ringway_virtq::Position;
 
 pub const BIT_30: u64 = 1 << 30;
+/// Written pages are logged.
+pub const LOG_ALL: u64 = 1 << 26;
 pub const SPLIT: u64 = 1 << 32 | BIT_30;
 pub const PACKED: u64 = SPLIT | 1 << 34;
 /// Where the front-end has its first region.
@@ -71,6 +73,11 @@ pub fn features(bits: u64) -> Request {
     Request(2, u64s(&[bits]), 0)
 }
 
+/// `SET_LOG_BASE` of so many bytes.
+pub fn log(len: u64, has_fd: bool) -> Request {
+    Request(6, u64s(&[len, 0]), usize::from(has_fd))
+}
+
 pub fn words(code: u32, ring: u32, value: u32) -> Request {
     Request(code, u32s(&[ring, value]), 0)
 }
@@ -91,7 +98,7 @@ pub fn plain(code: u32) -> Request {
 
 pub fn offer() -> Offer {
     Offer {
-        features: 0xd_3101_8028 | 1 << 17,
+        features: 0xd_3101_8028 | 1 << 17 | LOG_ALL,
         queue_pairs_max: 1,
         has_control_queue: true,
         config: vec![],
@@ -110,6 +117,7 @@ pub struct Shown {
     pub protocol_features: ProtocolFeatures,
     pub memory: Vec<(MemoryRange, u32)>,
     pub rings: Vec<RingView>,
+    pub log_len: Option<u64>,
 }
 
 /// Both ends of one front-end.
@@ -137,10 +145,15 @@ impl DataPlane {
         it
     }
 
-    fn carry_out(&self, outcome: &Outcome) -> Applied {
+    fn carry_out(&mut self, outcome: &Outcome) -> Applied {
         let has_some = outcome.effects.iter().any(|it| !matches!(it, Effect::WatchKicks(_)));
         let ok = self.succeeds || !has_some;
         let mut applied = Applied { ok, is_set_up: ok || self.is_set_up, stopped: Vec::new() };
+        let sets_log = outcome.effects.iter().any(|it| matches!(it, Effect::SetLog(_)));
+        if sets_log && !applied.is_set_up {
+            let stopped = self.session.log_failed().into_iter();
+            applied.stopped.extend(stopped.map(|index| (index, Position::FRESH)));
+        }
         for effect in &outcome.effects {
             if let Effect::StopQueue { index } | Effect::DiscardPackets { index, .. } = effect {
                 applied.stopped.push((*index, Position::FRESH));
@@ -185,6 +198,7 @@ impl DataPlane {
             protocol_features: self.session.protocol_features(),
             memory: self.session.memory().collect(),
             rings: rings.filter_map(|ring| self.session.ring_view(ring)).collect(),
+            log_len: self.session.log_len(),
         }
     }
 

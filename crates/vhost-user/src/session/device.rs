@@ -79,7 +79,11 @@ impl Session {
         if bits != 0 {
             return Err(Refusal::ProtocolFeaturesNotOffered { bits });
         }
-        self.protocol_features = ProtocolFeatures::from_bits_truncate(features);
+        let accepted = ProtocolFeatures::from_bits_truncate(features);
+        if self.is_logging() && !accepted.contains(ProtocolFeatures::LOG_SHMFD) {
+            return Err(Refusal::LogWithoutFile);
+        }
+        self.protocol_features = accepted;
         Ok(())
     }
 

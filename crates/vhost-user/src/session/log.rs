@@ -54,7 +54,7 @@ impl Session {
         let (size, offset, has_fd) = (area.size, area.offset, area.fd.is_some());
         let is_area = has_fd && size > 0 && offset.checked_add(size).is_some();
         let needed = self.memory.log_len();
-        if is_area && self.needs_log_file().is_ok() {
+        if is_area && self.offer.features & LOG_ALL != 0 {
             let short = Refusal::ShortLog { size, needed };
             plan.complaint = (size < needed).then_some(short);
             plan.effects.push(Effect::SetLog(area));
