@@ -9,7 +9,7 @@ use ringway_host::QueueFds;
 use ringway_supervisor::keep::Changes;
 use ringway_supervisor::wire::{Bytes, Flaw, List, Offence, ToSupervisor};
 use ringway_switch::PortId;
-use ringway_vhost_user::{Applied, Effect, Message, WhyMalformed, codec};
+use ringway_vhost_user::{Applied, Effect, LogArea, Message, WhyMalformed, codec};
 use ringway_virtq::Position;
 use tracing::{debug, info};
 
@@ -132,6 +132,8 @@ impl DataPlane {
                     self.discard(Discard { port: id, index, setup, call }, &mut applied);
                 }
                 _ if !applied.ok => {}
+                Effect::SetLog(area) => self.set_log(id, area, &moved, &mut applied),
+                Effect::Logging(is_on) => self.note_logging(id, is_on),
                 effect => {
                     if let Effect::StartQueue { index, .. } = effect {
                         started.push(index);
@@ -151,6 +153,35 @@ impl DataPlane {
             self.workers.catch_up();
         }
         applied
+    }
+
+    /// Written pages are marked there from now on. Where that cannot be, queues stop that would
+    /// write unseen, and mark before that what they have written.
+    fn set_log(&mut self, id: PortId, area: LogArea, moved: &Moved, applied: &mut Applied) {
+        let moved = self.replay.is_none().then_some(moved);
+        let Ok((link, _)) = self.ports.linked(id) else { return };
+        let Err(why) = link.set_log(area, moved, &self.workers) else {
+            applied.is_set_up = true;
+            return;
+        };
+        applied.ok = false;
+        let running = link.session.log_failed();
+        self.ports.complain(id, format_args!("log of written pages: {why:#}"));
+        applied.stopped.extend(running.into_iter().filter_map(|it| self.stop_queue(id, it)));
+        if let Ok((link, _)) = self.ports.linked(id) {
+            let nothing = self.replay.is_none().then_some(&[][..]);
+            let _ = link.drop_log(nothing, &self.workers);
+        }
+    }
+
+    /// The front-end begins to copy memory, or has ended.
+    fn note_logging(&mut self, id: PortId, is_on: bool) {
+        let Some(port) = self.ports.port_mut(id).filter(|_| self.replay.is_none()) else { return };
+        let name = &port.spec.name;
+        port.chatter.say(name, || match is_on {
+            true => info!(port = name, "migration begins: written pages are marked"),
+            false => info!(port = name, "migration has ended: pages are marked no more"),
+        });
     }
 
     fn apply_one(&mut self, id: PortId, effect: Effect, moved: &Moved) -> anyhow::Result<()> {

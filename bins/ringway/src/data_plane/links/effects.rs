@@ -94,12 +94,13 @@ impl Link {
                 debug!(port = spec.name, mtu, "guest's MTU");
                 Ok(())
             }
-            // Not offered yet.
-            Effect::SetLog(_) | Effect::DropLog | Effect::Logging(_) => Ok(()),
+            Effect::DropLog => self.drop_log(moved, workers),
             // They concern more than this front-end.
             Effect::StartQueue { .. }
             | Effect::StopQueue { .. }
             | Effect::DiscardPackets { .. }
+            | Effect::SetLog(_)
+            | Effect::Logging(_)
             | Effect::WatchKicks(_) => Ok(()),
         }
     }
@@ -133,7 +134,7 @@ impl Link {
         });
     }
 
-    fn set_memory(
+    pub fn set_memory(
         &mut self,
         memory: GuestMemory,
         moved: Option<&Moved>,

@@ -1,5 +1,6 @@
 //! One connected front-end: its session, and the memory it shared. Its socket is the supervisor's.
 
+pub mod dirty_log;
 pub mod effects;
 pub mod kicks;
 
