@@ -158,8 +158,7 @@ fn libvirts_hook_makes_ports_for_a_guest_and_takes_them_away() {
     let connects_to = two["vm-connect"].as_str().expect("a path");
     assert!(one["vm"].is_string() && connects_to.ends_with("/a,b/web2.sock"));
     assert_eq!(two["label"], serde_json::json!(["libvirt:web_1"]));
-    let why = hook("migrate", "begin").expect_err("it cannot be migrated");
-    assert!(why.contains("ringway cannot migrate a guest that runs"), "{why}");
+    hook("migrate", "begin").expect("nothing to do yet");
     for (operation, part) in [("stopped", "end"), ("release", "end"), ("release", "end")] {
         hook(operation, part).expect(operation);
     }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use ringway_testkit::beside::{Outcome, beside_good_guests, broken_queues};
 use ringway_testkit::{
-    Answer, FDS_MAX, Footprint, QUEUE_SIZE, REGIONS, RawFrontEnd, RingwayProcess, Rng, USER_OFFSET,
-    pair, vring_addresses,
+    Answer, FDS_MAX, Footprint, QUEUE_SIZE, RAW_FEATURES, REGIONS, RawFrontEnd, RingwayProcess,
+    Rng, USER_OFFSET, pair, vring_addresses,
 };
 use ringway_virtq::Format;
 use rustix::event::{EventfdFlags, eventfd};
@@ -339,14 +339,23 @@ fn cve_2018_1059_rings_that_leave_their_region() -> Outcome {
 }
 
 #[test]
-fn cve_2019_14835_the_dirty_log_is_not_offered_and_refused() -> Outcome {
-    row(|front_end, _| {
+fn cve_2019_14835_logs_that_are_no_area_or_too_short() -> Outcome {
+    row(|front_end, ringway| {
         let event = event()?;
-        for (size, offset) in [(0, 0), (u64::MAX, 0), (4096, u64::MAX)] {
-            let payload = [size.to_le_bytes(), offset.to_le_bytes()].concat();
-            refused_with(front_end, 6, &payload, &[event.as_fd()])?;
+        let file = front_end.memory.file().try_clone_to_owned()?;
+        let logs = RAW_FEATURES | 1 << 26;
+        assert!(front_end.request(2, &logs.to_le_bytes(), &[])?.is_done());
+        for fd in [event.as_fd(), file.as_fd()] {
+            for (size, offset) in [(0, 0), (u64::MAX, 0), (4096, u64::MAX), (1, 0), (4096, 4095)] {
+                let payload = [size.to_le_bytes(), offset.to_le_bytes()].concat();
+                // QEMU 7.2 goes on without a log if it is told no, and ends if it is told nothing.
+                let answer = front_end.request(6, &payload, &[fd])?;
+                assert_eq!(answer, Answer::Bytes(payload));
+                assert_eq!(ringway.port_stats("h")?.queues.len(), 0, "{size} at {offset}");
+            }
         }
-        refused_with(front_end, 7, &[], &[event.as_fd()])
+        assert!(front_end.request(7, &[], &[event.as_fd()])?.is_done());
+        Ok(())
     })
 }
 

@@ -100,7 +100,7 @@ impl VmPort {
 
     pub fn offer(&self) -> Offer {
         Offer {
-            features: self.features.bits(),
+            features: (self.features | Features::LOG_ALL).bits(),
             queue_pairs_max: self.pairs,
             has_control_queue: self.features.contains(Features::CTRL_VQ),
             config: self.config(self.is_link_up),
