@@ -12,7 +12,7 @@ use ringway_net::Negotiated;
 use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 
 use super::DataPlane;
-use super::departed::Leaving;
+use super::departed::departed;
 use super::ports::Port;
 use super::ports::vm_port::VmPort;
 use crate::config::{PortKind, PortSpec};
@@ -117,9 +117,9 @@ impl DataPlane {
 
     /// No packet goes to a port, or comes from it, any more.
     fn set_down(&mut self, id: PortId) {
-        let leaving = Leaving::of(id, &self.ports, self.workers.shared());
+        let departed = departed(id, &self.ports, self.workers.shared());
         self.workers.set_link(id, Carrier::Down);
-        self.have_left(leaving);
+        self.have_left(departed);
     }
 
     /// Tells the workers which ports have mirrors now, if that has changed.

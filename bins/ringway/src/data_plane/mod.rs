@@ -146,7 +146,7 @@ fn begin(supervisor: &SupervisorEnd, settings: &PlaneSettings) -> anyhow::Result
     let wakes = Wakes::new()?;
     wakes.watch(supervisor, Wake::Supervisor)?;
     let workers = Workers::start(settings).context("starting the workers")?;
-    wakes.watch(&workers.event_bell(), Wake::Worker)?;
+    wakes.watch(&*workers.bell(), Wake::Worker)?;
     if settings.sandbox {
         attempt::attempt_later();
         let filtered = filter::filter_calls(settings.routers, supervisor.as_fd());
@@ -263,7 +263,7 @@ impl DataPlane {
     /// Ports for which everything is closed are served again.
     fn end_closing(&mut self) {
         for port in self.ports.iter_mut() {
-            let (id, bell) = (port.id, self.workers.shared_bell());
+            let (id, bell) = (port.id, self.workers.bell());
             if port.vm.as_mut().is_some_and(|vm| vm.ends_closing(bell, &self.wakes, id)) {
                 self.supervisor.tell(&ToSupervisor::Closed { port: id.0 });
             }

@@ -105,7 +105,10 @@ impl DataPlane {
                     replay.stations.insert(PortId(port), stations.into_inner());
                 }
             }
-            ToData::Replayed {} => self.is_ready(),
+            // The workers do their part of it before a predecessor stops.
+            ToData::Replayed {} => {
+                self.tell_behind_workers(&ToSupervisor::Ready { refusal: None });
+            }
             ToData::Go { is_last, positions } => {
                 if let Some(replay) = &mut self.replay {
                     replay.add_positions(positions.into_inner());
@@ -126,24 +129,17 @@ impl DataPlane {
                 let answer = |is_last, bytes| ToSupervisor::Answer { ask, is_last, bytes };
                 self.supervisor.tell_in_pieces(text.as_bytes(), answer);
             }
-            ToData::DoesItGoOn {} => self.says_that_it_goes_on(),
+            ToData::DoesItGoOn {} => self.tell_behind_workers(&ToSupervisor::GoesOn {}),
             // They stand alone: before the settings, and around others.
             ToData::Given { .. } | ToData::Batch { .. } => return Err(BadMessage::Value.into()),
         }
         Ok(())
     }
 
-    /// Every worker is woken for that.
-    fn says_that_it_goes_on(&self) {
+    /// The workers have done all that they were told. Every one is woken for that.
+    fn tell_behind_workers(&self, message: &ToSupervisor) {
         self.workers.catch_up();
-        self.supervisor.tell(&ToSupervisor::GoesOn {});
-    }
-
-    /// All ports and front-ends are known. The workers have done their part of it before a
-    /// predecessor stops.
-    fn is_ready(&self) {
-        self.workers.catch_up();
-        self.supervisor.tell(&ToSupervisor::Ready { refusal: None });
+        self.supervisor.tell(message);
     }
 
     /// Everything that was noted is done: this process serves from now on.

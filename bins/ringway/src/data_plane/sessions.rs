@@ -14,7 +14,7 @@ use ringway_virtq::Position;
 use tracing::{debug, info};
 
 use super::DataPlane;
-use super::departed::Leaving;
+use super::departed::departed;
 use super::links::effects::Moved;
 use super::links::kicks::Kicked;
 use super::ports::Port;
@@ -309,7 +309,7 @@ impl DataPlane {
     /// Whether something that the port's front-end sent is still being closed. The supervisor is
     /// told when that is over.
     pub(super) fn waits_for_closing(&mut self, id: PortId) -> bool {
-        let bell = self.workers.shared_bell();
+        let bell = self.workers.bell();
         self.ports.vm(id).is_some_and(|vm| vm.waits_for_closing(bell, &self.wakes))
     }
 
@@ -354,9 +354,9 @@ impl DataPlane {
         if let Some(replay) = &mut self.replay {
             replay.forget(id);
         }
-        let leaving = Leaving::of(id, &self.ports, self.workers.shared());
+        let departed = departed(id, &self.ports, self.workers.shared());
         self.workers.ask_all(move |worker| worker.detach(id));
-        self.have_left(leaving);
+        self.have_left(departed);
         // Asked only now: it may have gone before it was disconnected, and no worker calls it any
         // more.
         if link.callee.has_blocked() {
@@ -365,8 +365,8 @@ impl DataPlane {
     }
 
     /// No packet of these stations goes anywhere any more.
-    pub(super) fn have_left(&mut self, leaving: Leaving) {
+    pub(super) fn have_left(&mut self, departed: Option<ToSupervisor>) {
         self.told_ips.is_changed();
-        self.supervisor.tell_all(leaving.left());
+        self.supervisor.tell_all(departed);
     }
 }

@@ -41,68 +41,61 @@ impl Link {
         spec: &PortSpec,
         workers: &Workers,
     ) -> anyhow::Result<()> {
+        let id = self.port;
         match effect {
-            Effect::Features(features) => {
-                self.set_features(features, spec, workers);
-                Ok(())
-            }
+            Effect::Features(features) => self.set_features(features, spec, workers),
             Effect::SetMemory(regions) => {
                 let requests = regions.into_iter().map(memory_request).collect();
                 let memory = self.memory.replaced_by(requests).context("memory table")?;
-                self.set_memory(memory, moved, workers)
+                self.set_memory(memory, moved, workers)?;
             }
             Effect::AddMemory(region) => {
                 let memory = self.memory.with(memory_request(region)).context("memory region")?;
-                self.set_memory(memory, moved, workers)
+                self.set_memory(memory, moved, workers)?;
             }
             Effect::RemoveMemory(range) => {
                 let memory = self.memory.without(range.guest_address, range.size);
-                self.set_memory(memory, moved, workers)
+                self.set_memory(memory, moved, workers)?;
             }
             Effect::RebindQueue { index, areas } => {
-                let (id, queue) = (self.port, self.queue(index)?);
+                let queue = self.queue(index)?;
                 let rebind = move |worker: &mut Worker| worker.rebind_queue(id, queue, &areas);
-                workers.owner(queue.pair).begin(rebind).of(queue)
+                workers.owner(queue.pair).begin(rebind).of(queue)?;
             }
             Effect::SetKick { index, fd } => {
                 let kick = fd.map(KickFd::new).transpose().context("notification fd")?;
-                self.set_notify_fd(index, NotifyFd::Kick(kick), workers)
+                self.set_notify_fd(index, NotifyFd::Kick(kick), workers)?;
             }
             Effect::SetCall { index, fd } => {
-                self.set_notify_fd(index, NotifyFd::Call(self.call_fd(fd)?), workers)
+                self.set_notify_fd(index, NotifyFd::Call(self.call_fd(fd)?), workers)?;
             }
             Effect::SetError { index, fd } => {
-                self.set_notify_fd(index, NotifyFd::Error(self.call_fd(fd)?), workers)
+                self.set_notify_fd(index, NotifyFd::Error(self.call_fd(fd)?), workers)?;
             }
             Effect::BackendChannel(fd) => {
                 let is_usable = ringway_host::is_local_stream(fd.as_fd())?;
                 ensure!(is_usable, "the back-end's channel must be a Unix stream socket");
                 self.back_end_channel = Some(fd);
-                Ok(())
             }
             Effect::Reset => {
                 self.negotiated = None;
                 self.attach(spec, workers);
-                Ok(())
             }
             Effect::AnnounceMac(mac) => {
-                let (id, mac) = (self.port, MacAddress(mac));
+                let mac = MacAddress(mac);
                 workers.first().send(move |worker| worker.announce(id, mac, AnnounceTo::All));
-                Ok(())
             }
-            Effect::SetMtu(mtu) => {
-                debug!(port = spec.name, mtu, "guest's MTU");
-                Ok(())
-            }
-            Effect::DropLog => self.drop_log(moved, workers),
+            Effect::DropLog => self.drop_log(moved, workers)?,
+            Effect::SetMtu(mtu) => debug!(port = spec.name, mtu, "guest's MTU"),
             // They concern more than this front-end.
             Effect::StartQueue { .. }
             | Effect::StopQueue { .. }
             | Effect::DiscardPackets { .. }
             | Effect::SetLog(_)
             | Effect::Logging(_)
-            | Effect::WatchKicks(_) => Ok(()),
+            | Effect::WatchKicks(_) => {}
         }
+        Ok(())
     }
 
     fn set_features(&mut self, features: u64, spec: &PortSpec, workers: &Workers) {

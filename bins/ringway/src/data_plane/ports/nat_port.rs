@@ -121,7 +121,8 @@ impl NatState {
             let (name, again) = (&spec.name, LOOK_EVERY.as_secs());
             error!(port = name, "listening at {}: {why}: tried again every {again} s", forward.at);
         }
-        self.add_listeners(added, failed, workers);
+        self.failed = failed;
+        self.listen_also(added, workers);
         Ok(())
     }
 
@@ -143,16 +144,11 @@ impl NatState {
         for listener in &added {
             info!(port = spec.name, "listening at {} at last", listener.forward.at);
         }
-        self.add_listeners(added, failed, workers);
+        self.failed = failed;
+        self.listen_also(added, workers);
     }
 
-    fn add_listeners(
-        &mut self,
-        added: Vec<Listener>,
-        failed: Vec<(Forward, String)>,
-        workers: &Workers,
-    ) {
-        self.failed = failed;
+    fn listen_also(&mut self, added: Vec<Listener>, workers: &Workers) {
         if !added.is_empty() {
             let known = std::mem::take(&mut self.forwards);
             self.listen(known, added, workers);

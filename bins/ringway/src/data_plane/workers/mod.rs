@@ -5,7 +5,6 @@ mod queues;
 pub mod threads;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
@@ -86,12 +85,8 @@ impl Workers {
         &self.shared
     }
 
-    pub fn event_bell(&self) -> BorrowedFd<'_> {
-        self.event_bell.as_fd()
-    }
-
-    /// The same, for others to ring.
-    pub fn shared_bell(&self) -> Arc<EventFd> {
+    /// The bell of events, for others to ring, too.
+    pub fn bell(&self) -> Arc<EventFd> {
         self.event_bell.clone()
     }
 
