@@ -56,10 +56,10 @@ struct Arguments {
 enum What {
     /// Drivers and devices on one ring, ringway's and DPDK's, beside the limit of the machine
     #[command(mut_args(|arg| RING.defaults(arg)))]
-    Ring(ring::Options),
+    Ring(ring::RingOptions),
     /// Linux guests on ringway, and on what they would use instead: taps, a bridge, DPDK
     #[command(mut_args(|arg| GUEST.defaults(arg)))]
-    Guest(guest::Options),
+    Guest(guest::GuestOptions),
     /// Techniques that made virtio-net fast, from 2008 on: each switched on in turn in real guests
     /// (--guest), or what no guest of today lets one switch
     #[command(mut_args(|arg| HISTORY.defaults(arg)))]
@@ -68,11 +68,11 @@ enum What {
     // Policies are compared at a tap, and there is none between two guests.
     #[command(mut_args(|arg| PACING.defaults(arg)))]
     #[command(mut_arg("pairs", |arg| arg.default_value("uml,qemu")))]
-    Pacing(guest::Options),
+    Pacing(guest::GuestOptions),
     /// Routers for guests that need no root: ringway's, passt, QEMU's own, gvproxy; beside a tap
     #[command(mut_args(|arg| NAT.defaults(arg)))]
     #[command(mut_arg("pairs", |arg| arg.default_value("qemu,uml")))]
-    Nat(guest::Options),
+    Nat(guest::GuestOptions),
     /// Ask through a router, in a guest (internal)
     #[command(hide = true)]
     NatClient(guest::ClientArgs),
@@ -222,7 +222,7 @@ impl HistoryArgs {
         } else if !typed().contains("--repeats") {
             amount.repeats = ROUNDS;
         }
-        let options = guest::Options { amount, pairs: vec![pairing] };
+        let options = guest::GuestOptions { amount, pairs: vec![pairing] };
         show(&options.amount, &guest::measure_history(&options, &self.rows)?)
     }
 }

@@ -52,7 +52,7 @@ const COLUMNS: [Column; 5] = [
 ];
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Found {
+struct BufferUse {
     packets: u64,
     payload: u64,
     truesize: u64,
@@ -81,7 +81,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::Result<Found> {
+fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::Result<BufferUse> {
     // Twice the limit: a packet is held before the limit is looked at.
     let spare_len = u32::try_from(2 * HELD_MAX).unwrap_or(u32::MAX);
     let mut mirror = Mirror::<SplitDriver, SplitDevice>::new(&MirrorOptions {
@@ -97,12 +97,12 @@ fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::
     // As many as there can be: each is accounted for with its linear area at least.
     let held = Vec::with_capacity(4096);
     let mut receiver = Receiver { held, truesize: 0, into: vec![0; PACKET_LEN_MAX] };
-    let mut found = Found::default();
+    let mut buffer_use = BufferUse::default();
     let mut began = Instant::now();
     let (mut is_warm, mut stalled) = (false, 0);
-    while !is_warm || began.elapsed() < duration || found.packets == 0 {
+    while !is_warm || began.elapsed() < duration || buffer_use.packets == 0 {
         if !is_warm && began.elapsed() >= duration / 4 {
-            (is_warm, began, found) = (true, Instant::now(), Found::default());
+            (is_warm, began, buffer_use) = (true, Instant::now(), BufferUse::default());
         }
         let mut put = 0;
         while put < BATCH && put_one(&mut mirror.to_guest, outside.region(0), next)? {
@@ -110,7 +110,7 @@ fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::
             put += 1;
         }
         mirror.to_guest.flush();
-        let received = receiver.take(&mut mirror.driver.rx, &mut found)?;
+        let received = receiver.take(&mut mirror.driver.rx, &mut buffer_use)?;
         let is_idle = put == 0 && received == 0;
         // One idle round is ended by reading; many show that nothing will ever move again.
         stalled = if is_idle { stalled + 1 } else { 0 };
@@ -120,9 +120,9 @@ fn measure_one(lens: &[usize], scheme: RxScheme, duration: Duration) -> anyhow::
         }
         let _ = mirror.driver.rx.flush();
     }
-    found.seconds = began.elapsed().as_secs_f64();
-    found.buffer_len = mirror.driver.rx.statistics().buffer_len;
-    Ok(found)
+    buffer_use.seconds = began.elapsed().as_secs_f64();
+    buffer_use.buffer_len = mirror.driver.rx.statistics().buffer_len;
+    Ok(buffer_use)
 }
 
 fn put_one(sink: &mut impl PacketSink, memory: SharedSlice, len: usize) -> anyhow::Result<bool> {
@@ -144,7 +144,11 @@ struct Receiver {
 
 impl Receiver {
     /// Holds what has arrived, until the limit; what is in too many places to be held is copied.
-    fn take(&mut self, rx: &mut NetRx<SplitDriver>, found: &mut Found) -> anyhow::Result<usize> {
+    fn take(
+        &mut self,
+        rx: &mut NetRx<SplitDriver>,
+        buffer_use: &mut BufferUse,
+    ) -> anyhow::Result<usize> {
         let mut received = 0;
         while self.truesize < HELD_MAX {
             let packet = match rx.receive() {
@@ -153,15 +157,15 @@ impl Receiver {
                 Err(broken) => bail!("the ring is broken: {}", broken.0),
             };
             received += 1;
-            found.packets += 1;
-            found.payload += u64::from(packet.len);
+            buffer_use.packets += 1;
+            buffer_use.payload += u64::from(packet.len);
             if packet.fragments().len() > FRAGMENTS_MAX {
                 // Into memory of its own, as long as itself.
                 packet.copy_to(&mut self.into[..packet.len as usize]);
-                found.truesize += u64::from(packet.len);
+                buffer_use.truesize += u64::from(packet.len);
                 continue;
             }
-            found.truesize += u64::from(packet.truesize);
+            buffer_use.truesize += u64::from(packet.truesize);
             self.truesize += u64::from(packet.truesize);
             self.held.extend(rx.hold());
         }
@@ -178,7 +182,7 @@ impl Receiver {
     }
 }
 
-impl Found {
+impl BufferUse {
     // Numbers of packets and bytes are far below 2^53.
     #[allow(clippy::cast_precision_loss)]
     fn values(&self) -> [f64; 5] {

@@ -28,20 +28,20 @@ use crate::progress::in_turns;
 use crate::report::{Column, Grid, Report};
 use crate::ring::driver::DriverEnd;
 use copying::Copying;
-use guests::{Pair, Plan};
+use guests::{PacketLayout, Pair};
 
 const PACKET_LENS: [u32; 3] = [64, 1518, 65_536];
 
 /// Guests and copies take turns so often within one number.
 const TURNS: u32 = 4;
 
-const WAYS: [(Way, &str); 6] = [
-    (Way::Cable, "two ports"),
-    (Way::Switch, "three ports"),
-    (Way::InTwo, "three ports, in two pieces"),
-    (Way::OneProcessor, "three ports, one processor"),
-    (Way::Testpmd, "DPDK testpmd, two ports"),
-    (Way::Ovs, "Open vSwitch with DPDK, three ports"),
+const TOPOLOGIES: [(Topology, &str); 6] = [
+    (Topology::Cable, "two ports"),
+    (Topology::Switch, "three ports"),
+    (Topology::InTwo, "three ports, in two pieces"),
+    (Topology::OneProcessor, "three ports, one processor"),
+    (Topology::Testpmd, "DPDK testpmd, two ports"),
+    (Topology::Ovs, "Open vSwitch with DPDK, three ports"),
 ];
 
 const HEADS: [&str; 3] = ["bytes", "ring", "daemon"];
@@ -57,7 +57,7 @@ const COLUMNS: [Column; 6] = [
 
 /// How the two guests' ports are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Topology {
     /// They are the daemon's only ports: there is nothing to look up.
     Cable,
     /// There is a third port, so that each packet's way is looked up.
@@ -71,7 +71,7 @@ enum Way {
     Ovs,
 }
 
-impl Way {
+impl Topology {
     fn is_peer(self) -> bool {
         matches!(self, Self::Testpmd | Self::Ovs)
     }
@@ -85,7 +85,7 @@ const PEERS: [(&str, &str); 2] = [("ovs", "openvswitch-switch-dpdk"), ("vde_swit
 
 #[derive(Debug, Clone, Copy)]
 struct Row {
-    way: Way,
+    topology: Topology,
     format: Format,
     packet_len: u32,
 }
@@ -112,11 +112,11 @@ pub fn measure(options: &Options, has_taps: bool) -> anyhow::Result<Report> {
     let grid = Grid::new("From guest to guest", &HEADS, &COLUMNS);
     let mut grid = grid.plotted("copy ÷ worker", &[4]);
     in_turns(options.repeats, &rows(), |round, name, row, _| {
-        let of_guests = if row.way == Way::OneProcessor { of_worker } else { of_guests };
+        let of_guests = if row.topology == Topology::OneProcessor { of_worker } else { of_guests };
         let measure_one = match row.format {
-            Format::Split if row.way == Way::Testpmd => peer::measure::<SplitDriver>,
-            Format::Packed if row.way == Way::Testpmd => peer::measure::<PackedDriver>,
-            Format::Split if row.way == Way::Ovs => ovs::measure,
+            Format::Split if row.topology == Topology::Testpmd => peer::measure::<SplitDriver>,
+            Format::Packed if row.topology == Topology::Testpmd => peer::measure::<PackedDriver>,
+            Format::Split if row.topology == Topology::Ovs => ovs::measure,
             Format::Split => measure_one::<SplitDriver>,
             Format::Packed => measure_one::<PackedDriver>,
         };
@@ -124,7 +124,7 @@ pub fn measure(options: &Options, has_taps: bool) -> anyhow::Result<Report> {
         match keeping_to(&[of_guests], measured)? {
             Ok(values) => grid.add(name, round, &values),
             // It may not be installed.
-            Err(why) if row.way.is_peer() => {
+            Err(why) if row.topology.is_peer() => {
                 report.leave_out(&format!("missing: {}: {why:#}", name[2]))
             }
             Err(why) => return Err(why),
@@ -142,10 +142,10 @@ pub(crate) const BURST: usize = guests::QUEUE_SIZE as usize;
 /// with it. `load`: its workers, and bursts of packets.
 pub(crate) fn carry<Q: DriverQueue>(load: (usize, usize), in_two: bool) -> anyhow::Result<()> {
     let (workers, bursts) = load;
-    let mut daemon = start(Way::Switch, workers, &["--sandbox", "off"])?;
-    let plan = Plan { in_two, ..Plan::of(PACKET_LENS[0] as usize) };
-    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &plan)?;
-    (0..bursts).try_for_each(|_| pair.burst(plan.burst))?;
+    let mut daemon = start(Topology::Switch, workers, &["--sandbox", "off"])?;
+    let layout = PacketLayout { in_two, ..PacketLayout::of(PACKET_LENS[0] as usize) };
+    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &layout)?;
+    (0..bursts).try_for_each(|_| pair.burst(layout.burst))?;
     daemon.stop()?;
     Ok(())
 }
@@ -154,9 +154,9 @@ fn sockets(daemon: &RingwayProcess) -> [PathBuf; 2] {
     ["a", "b"].map(|port| daemon.socket(port))
 }
 
-fn start(way: Way, workers: usize, more: &[&str]) -> anyhow::Result<RingwayProcess> {
+fn start(topology: Topology, workers: usize, more: &[&str]) -> anyhow::Result<RingwayProcess> {
     let ports = &[("a", ""), ("b", ""), ("c", "")];
-    let ports = if way == Way::Cable { &ports[..2] } else { ports };
+    let ports = if topology == Topology::Cable { &ports[..2] } else { ports };
     let workers = workers.to_string();
     let never_polls = ["--workers", &workers, "--poll", "never"];
     RingwayProcess::start_with(ports, &[&never_polls, more].concat()).context(NO_DAEMON)
@@ -167,15 +167,15 @@ fn rows() -> Vec<(Vec<String>, Row)> {
     let mut rows = Vec::new();
     for packet_len in PACKET_LENS {
         for format in [Format::Split, Format::Packed] {
-            for (way, name) in WAYS {
+            for (topology, name) in TOPOLOGIES {
                 let is_short = packet_len <= peer::PACKET_LEN_MAX;
                 // It takes seconds to start, and is measured with the usual rings.
-                let is_usual = way != Way::Ovs || format == Format::Split;
-                if way.is_peer() && !(is_short && is_usual) {
+                let is_usual = topology != Topology::Ovs || format == Format::Split;
+                if topology.is_peer() && !(is_short && is_usual) {
                     continue;
                 }
                 let name = [&packet_len.to_string(), format_name(format), name].map(String::from);
-                rows.push((name.to_vec(), Row { way, format, packet_len }));
+                rows.push((name.to_vec(), Row { topology, format, packet_len }));
             }
         }
     }
@@ -184,18 +184,21 @@ fn rows() -> Vec<(Vec<String>, Row)> {
 
 /// On the guests' processor: a value for each column.
 fn measure_one<Q: DriverQueue>(row: Row, At { of_worker, duration }: At) -> anyhow::Result<Values> {
-    let daemon = keeping_to(&[of_worker], || start(row.way, 1, &[]))??;
-    let plan = Plan { in_two: row.way == Way::InTwo, ..Plan::of(row.packet_len as usize) };
-    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &plan)?;
-    let mut copying = Copying::new(&plan)?;
+    let daemon = keeping_to(&[of_worker], || start(row.topology, 1, &[]))??;
+    let layout = PacketLayout {
+        in_two: row.topology == Topology::InTwo,
+        ..PacketLayout::of(row.packet_len as usize)
+    };
+    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(&daemon), &layout)?;
+    let mut copying = Copying::new(&layout)?;
     // All of the buffers are touched for the first time.
-    pair.exchange(plan.burst, duration / 4)?;
+    pair.exchange(layout.burst, duration / 4)?;
     keeping_to(&[of_worker], || copying.run(duration / 4))?;
     let began = effort(&daemon)?;
     let (mut packets, mut packets_ns, mut copies, mut copies_ns) = (0.0, 0.0, 0.0, 0.0);
     for _ in 0..TURNS {
         let before = Usage::look(daemon.pid())?;
-        packets += pair.exchange(plan.burst, duration / TURNS)?;
+        packets += pair.exchange(layout.burst, duration / TURNS)?;
         packets_ns += Usage::look(daemon.pid())?.since(&before).processor_ns;
         let (turns, ns) = keeping_to(&[of_worker], || copying.run(duration / TURNS))?;
         copies += turns;
@@ -224,7 +227,7 @@ fn effort(daemon: &RingwayProcess) -> anyhow::Result<[f64; 2]> {
 }
 
 fn method(options: &Options) -> [String; 7] {
-    let bursts = PACKET_LENS.map(|len| Plan::of(len as usize).burst.to_string()).join(", ");
+    let bursts = PACKET_LENS.map(|len| PacketLayout::of(len as usize).burst.to_string()).join(", ");
     [
         options.rounds(),
         format!(

@@ -7,10 +7,10 @@ use anyhow::{Context, ensure};
 use ringway_guests::iperf::Report;
 use ringway_guests::{Side, traffic};
 
-use super::pairing::Options;
+use super::pairing::GuestOptions;
 use super::processor_time;
 use super::rig::Rig;
-use super::turns::{Compared, Found};
+use super::turns::{Compared, Figures};
 use crate::report::Column;
 
 /// Payload of a UDP packet whose Ethernet frame has 64 bytes.
@@ -55,39 +55,39 @@ impl Compared for Rig {
         self.commands()
     }
 
-    fn take(&mut self, options: &Options) -> Found {
-        let mut found = Found::nothing(&RATES, &COSTS);
+    fn take(&mut self, options: &GuestOptions) -> Figures {
+        let mut figures = Figures::nothing(&RATES, &COSTS);
         let (address, seconds) = (self.address(), options.seconds());
         // Addresses are resolved and the path is warm.
         let warm_up = format!("ping -c 3 -i 0.1 -W 10 {address}");
         let ready = self.work().and_then(|()| self.side().must(&warm_up));
-        if found.note("before anything", ready).is_none() {
-            return found;
+        if figures.note("before anything", ready).is_none() {
+            return figures;
         }
         let processes = self.processes();
         let times = || processes.each_ref().map(|programs| processor_time::seconds(programs));
         for (at, words) in TCP.into_iter().enumerate() {
-            let figures = tcp(&mut self.side(), (&address, seconds, words), times);
-            if let Some((rate, seconds, moved)) = found.note(&format!("TCP {words}"), figures) {
-                found.rates[at] = Some(rate);
+            let stream = tcp(&mut self.side(), (&address, seconds, words), times);
+            if let Some((rate, seconds, moved)) = figures.note(&format!("TCP {words}"), stream) {
+                figures.rates[at] = Some(rate);
                 for side in [0, 1] {
                     let cost = seconds[side] / (moved / GIB);
-                    found.costs[2 * at + side] = (!processes[side].is_empty()).then_some(cost);
+                    figures.costs[2 * at + side] = (!processes[side].is_empty()).then_some(cost);
                 }
             }
         }
         let words = format!("-l {UDP_PAYLOAD_LEN} -R");
         let udp = udp(&mut self.side(), (&address, seconds, &words));
-        found.rates[4] = found.note("UDP", udp);
+        figures.rates[4] = figures.note("UDP", udp);
         let flood = pings(&mut self.side(), &flood_of(options.pings()), &address);
-        if let Some(times) = found.note("flood", flood) {
-            found.rates[5..9].copy_from_slice(&times.map(Some));
+        if let Some(times) = figures.note("flood", flood) {
+            figures.rates[5..9].copy_from_slice(&times.map(Some));
         }
         let cold = pings(&mut self.side(), &format!("-q {COLD_PINGS}"), &address);
-        found.rates[9] = found.note("pings", cold).map(|[_, mean, ..]| mean);
+        figures.rates[9] = figures.note("pings", cold).map(|[_, mean, ..]| mean);
         let rest = self.rest();
-        found.note("afterwards", rest);
-        found
+        figures.note("afterwards", rest);
+        figures
     }
 }
 

@@ -29,13 +29,13 @@ use crate::programs;
 use crate::progress::Progress;
 use crate::report::{Grid, Report};
 use figures::{COSTS, RATES};
-use rig::{Plan, Rig};
+use rig::{Rig, RigPlan};
 use turns::Turns;
 
 pub use history::measure_history;
 pub use nat::{ClientArgs, measure_nat};
 pub use pacing::measure_pacing;
-pub use pairing::{Options, Pairing};
+pub use pairing::{GuestOptions, Pairing};
 
 /// As iperf3 takes its seconds.
 const WHOLE: Duration = Duration::from_secs(1);
@@ -74,7 +74,11 @@ pub fn settle() -> anyhow::Result<TempDir> {
 }
 
 /// A report, and a directory. This process is the first of its namespaces.
-fn begin(kind: &str, options: &Options, method: &[String]) -> anyhow::Result<(Report, TempDir)> {
+fn begin(
+    kind: &str,
+    options: &GuestOptions,
+    method: &[String],
+) -> anyhow::Result<(Report, TempDir)> {
     options.check(if kind == pacing::KIND { slices::SLICE } else { WHOLE })?;
     let directory = settle()?;
     let mut report = Report::begin(kind, method)?;
@@ -82,9 +86,9 @@ fn begin(kind: &str, options: &Options, method: &[String]) -> anyhow::Result<(Re
     Ok((report, directory))
 }
 
-pub fn measure(options: &Options) -> anyhow::Result<Report> {
+pub fn measure(options: &GuestOptions) -> anyhow::Result<Report> {
     let (mut report, directory) = begin("guest", options, &method(options))?;
-    let plans = options.pairs.iter().map(|&pairing| Plan::all(pairing).len());
+    let plans = options.pairs.iter().map(|&pairing| RigPlan::all(pairing).len());
     let mut progress = Progress::start(plans.sum::<usize>() * options.amount.repeats);
     for &pairing in &options.pairs {
         match pairing.why_not() {
@@ -98,7 +102,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
 
 fn measure_one(
     pairing: Pairing,
-    options: &Options,
+    options: &GuestOptions,
     directory: &Path,
     (report, progress): (&mut Report, &mut Progress),
 ) {
@@ -106,12 +110,12 @@ fn measure_one(
     let rates = Grid::new(name, &["through"], &RATES).plotted("Gb/s", &[0, 1, 2, 3]);
     let costs = Grid::new(format!("{name}: processor time"), &["through"], &COSTS);
     let mut turns = Turns { name, options, report, progress };
-    let plans = Plan::all(pairing).into_iter().map(|plan| (plan.name(), plan));
+    let plans = RigPlan::all(pairing).into_iter().map(|plan| (plan.name(), plan));
     let rigs = turns.boot(plans, |plan| Rig::boot(plan, directory));
     turns.compare(rigs, [rates, costs], &[0, 1, 2, 3, 4, 6, 9]);
 }
 
-fn method(options: &Options) -> [String; 4] {
+fn method(options: &GuestOptions) -> [String; 4] {
     [
         format!("{} A flood has {} pings.", options.amount.rounds(), options.pings()),
         sides::METHOD.into(),

@@ -12,8 +12,8 @@ use anyhow::{bail, ensure};
 use ringway_guests::{shell, traffic};
 
 use super::begin;
-use super::pairing::{Options, Pairing};
-use super::rig::{Plan, Rig};
+use super::pairing::{GuestOptions, Pairing};
+use super::rig::{Rig, RigPlan};
 use super::sides;
 use super::slices::{self, FPING, SETTLE, SLICE, Slice};
 use crate::progress::Progress;
@@ -48,14 +48,14 @@ const FIGURES: [Column; 7] = [
     ("99th percentile, ms", 3),
 ];
 
-type Found = [[Option<f64>; FIGURES.len()]; POLICIES.len()];
+type PacingFigures = [[Option<f64>; FIGURES.len()]; POLICIES.len()];
 
 /// The loads: a stream, as iperf3 is told its direction, and pings at the same time or none. With
 /// the number of the first figure that it gives.
 const LOADS: [(&str, bool, usize); 4] =
     [("", false, 0), ("-R", false, 1), ("", true, 3), ("-R", true, 5)];
 
-pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
+pub fn measure_pacing(options: &GuestOptions) -> anyhow::Result<Report> {
     let (mut report, directory) = begin(KIND, options, &method(options))?;
     let grid = |pairing: &Pairing| {
         let grid = Grid::new(pairing.name(), &["policy"], &FIGURES);
@@ -72,8 +72,8 @@ pub fn measure_pacing(options: &Options) -> anyhow::Result<Report> {
                 take(&mut rig, options, round, (&mut report, &mut progress))
             });
             match taken {
-                Ok(found) => {
-                    for (at, figures) in found.iter().enumerate() {
+                Ok(policies) => {
+                    for (at, figures) in policies.iter().enumerate() {
                         let name = if at == 1 { AGAIN } else { POLICIES[at] };
                         grid.add(&[name.into()], round, figures);
                     }
@@ -96,17 +96,17 @@ fn boot(pairing: Pairing, directory: &Path, progress: &Progress) -> anyhow::Resu
     let has_tap = pairing != Pairing::UmlPair;
     ensure!(has_tap, "policies are compared at a tap, and there is none between");
     progress.note(&format!("booting: {}", pairing.name()));
-    Rig::boot(Plan::all(pairing)[0], directory)
+    Rig::boot(RigPlan::all(pairing)[0], directory)
 }
 
 /// One round with a guest; what fails is left out and named.
 fn take(
     rig: &mut Rig,
-    options: &Options,
+    options: &GuestOptions,
     round: usize,
     (report, progress): (&mut Report, &mut Progress),
-) -> Found {
-    let mut found = Found::default();
+) -> PacingFigures {
+    let mut policies = PacingFigures::default();
     let name = rig.plan.pairing.name();
     for (stream, has_pings, figure) in LOADS {
         let what = format!("{name}, {}", FIGURES[figure].0);
@@ -116,7 +116,7 @@ fn take(
         let orders: Vec<_> = (0..visits.unwrap_or(1)).map(|visit| order(round + visit)).collect();
         match slices::take(rig, (stream, has_pings), &POLICIES, &orders) {
             Ok(slices) => {
-                for (figures, slices) in found.iter_mut().zip(&slices) {
+                for (figures, slices) in policies.iter_mut().zip(&slices) {
                     let median = |value: &dyn Fn(&Slice) -> Option<f64>| {
                         Some(Spread::of(slices.iter().filter_map(value))?.median)
                     };
@@ -135,11 +135,11 @@ fn take(
     progress.step(&format!("{name}, {}", FIGURES[2].0));
     for policy in order(round) {
         match flood(rig, POLICIES[policy], options.pings() / 4) {
-            Ok(mean_ms) => found[policy][2] = Some(mean_ms),
+            Ok(mean_ms) => policies[policy][2] = Some(mean_ms),
             Err(why) => report.leave_out(&format!("{name}, flood: {why:#}")),
         }
     }
-    found
+    policies
 }
 
 fn flood(rig: &mut Rig, policy: &str, pings: u32) -> anyhow::Result<f64> {
@@ -161,7 +161,7 @@ fn order(turn: usize) -> Vec<usize> {
     order
 }
 
-fn method(options: &Options) -> [String; 3] {
+fn method(options: &GuestOptions) -> [String; 3] {
     let [slice_ms, settle_ms] = [SLICE, SETTLE].map(|time| time.as_millis());
     [
         options.amount.rounds(),

@@ -24,7 +24,7 @@ pub enum Pairing {
 const LONGEST: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Args)]
-pub struct Options {
+pub struct GuestOptions {
     #[command(flatten)]
     pub amount: options::Options,
     /// Who talks with whom
@@ -49,7 +49,7 @@ impl Pairing {
     }
 }
 
-impl Options {
+impl GuestOptions {
     pub(super) fn pings(&self) -> u32 {
         if self.amount.quick { 2000 } else { 10_000 }
     }

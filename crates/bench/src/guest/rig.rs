@@ -38,14 +38,14 @@ pub(super) enum Carrier {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct RigPlan {
     pub pairing: Pairing,
     pub carrier: Carrier,
     /// One that no other plan has.
     pub number: u8,
 }
 
-impl Plan {
+impl RigPlan {
     /// All that are compared for one pairing; ringway first.
     pub fn all(pairing: Pairing) -> Vec<Self> {
         let carriers: &[Carrier] = match pairing {
@@ -81,7 +81,7 @@ impl Plan {
 /// Running guests, and what carries their traffic.
 #[derive(Debug)]
 pub(super) struct Rig {
-    pub plan: Plan,
+    pub plan: RigPlan,
     /// Where commands run.
     asking: Console,
     /// The other guest, if this machine is not the other side.
@@ -92,12 +92,12 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    pub fn boot(plan: Plan, directory: &Path) -> anyhow::Result<Self> {
+    pub fn boot(plan: RigPlan, directory: &Path) -> anyhow::Result<Self> {
         let sides = Sides::of(plan.pairing, &processors());
         keeping_to(&sides.rest, || Self::boot_with(plan, &sides, directory))?
     }
 
-    fn boot_with(plan: Plan, sides: &Sides, directory: &Path) -> anyhow::Result<Self> {
+    fn boot_with(plan: RigPlan, sides: &Sides, directory: &Path) -> anyhow::Result<Self> {
         let directory = directory.join(plan.number.to_string());
         fs::create_dir_all(&directory)?;
         let dpdk = if plan.carrier == Carrier::Dpdk { Some(programs::dpdk()?) } else { None };
@@ -189,7 +189,7 @@ impl Rig {
     }
 }
 
-impl Plan {
+impl RigPlan {
     /// The guests, by the last number of their addresses; the last one asks.
     fn ends(self) -> &'static [u8] {
         if self.pairing == Pairing::UmlPair { &[1, 2] } else { &[2] }
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn all_can_be_there_at_once() {
-        let plans: Vec<Plan> = PAIRINGS.into_iter().flat_map(Plan::all).collect();
+        let plans: Vec<RigPlan> = PAIRINGS.into_iter().flat_map(RigPlan::all).collect();
         for (at, plan) in plans.iter().enumerate() {
             assert!(plan.tap(2).len() < 16, "the name of an interface has at most 15 bytes");
             for other in &plans[..at] {
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn ringway_is_what_others_are_compared_with() {
         for pairing in PAIRINGS {
-            assert_eq!(Plan::all(pairing)[0].carrier, Carrier::Ringway);
+            assert_eq!(RigPlan::all(pairing)[0].carrier, Carrier::Ringway);
         }
     }
 }

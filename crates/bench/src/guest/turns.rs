@@ -1,19 +1,19 @@
 //! Rows that are compared are booted first, and take turns; the figures of each turn go into two
 //! tables.
 
-use super::pairing::Options;
+use super::pairing::GuestOptions;
 use crate::progress::Progress;
 use crate::report::{Column, Grid, Report};
 
 /// The figures of one turn, in the order of the columns of both tables.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct Figures {
     pub rates: Vec<Option<f64>>,
     pub costs: Vec<Option<f64>>,
     failures: Vec<String>,
 }
 
-impl Found {
+impl Figures {
     pub fn nothing(rates: &[Column], costs: &[Column]) -> Self {
         let [rates, costs] = [rates, costs].map(|columns| vec![None; columns.len()]);
         Self { rates, costs, failures: Vec::new() }
@@ -28,12 +28,12 @@ impl Found {
 pub(super) trait Compared {
     fn commands(&self) -> Vec<String>;
 
-    fn take(&mut self, options: &Options) -> Found;
+    fn take(&mut self, options: &GuestOptions) -> Figures;
 }
 
 pub(super) struct Turns<'a> {
     pub name: &'a str,
-    pub options: &'a Options,
+    pub options: &'a GuestOptions,
     pub report: &'a mut Report,
     pub progress: &'a mut Progress,
 }
@@ -77,10 +77,10 @@ impl Turns<'_> {
             for at in 0..count {
                 let (row, rig) = &mut rigs[(at + round) % count];
                 self.progress.step(&format!("{}, {row}", self.name));
-                let found = rig.take(self.options);
-                found.failures.iter().for_each(|why| self.leave_out(row, why));
-                rates.add(&[(*row).into()], round, &found.rates);
-                costs.add(&[(*row).into()], round, &found.costs);
+                let figures = rig.take(self.options);
+                figures.failures.iter().for_each(|why| self.leave_out(row, why));
+                rates.add(&[(*row).into()], round, &figures.rates);
+                costs.add(&[(*row).into()], round, &figures.costs);
             }
         }
     }

@@ -32,7 +32,7 @@ pub(super) const ROWS: [(&str, bool); 2] =
     [("held while the tap is read", true), ("not held while the tap is read", false)];
 
 /// The state that both ends share beside the rings.
-struct Link {
+struct SharedState {
     is_held: bool,
     /// Locked by the device for as long as it works; whether it was kicked.
     is_kicked: Mutex<bool>,
@@ -44,16 +44,16 @@ pub(super) fn measure(
     processors: [usize; 2],
     duration: Duration,
 ) -> anyhow::Result<[f64; COLUMNS.len()]> {
-    let link = Link { is_held, is_kicked: Mutex::new(false) };
+    let state = SharedState { is_held, is_kicked: Mutex::new(false) };
     let tap = File::from(memfd_create("tap", MemfdFlags::CLOEXEC)?);
     tap.write_all_at(&[0x5a; LONG_LEN], 0)?;
-    let guest = |driver: &mut Driver, stop: &AtomicBool| link.receive(driver, stop);
-    let host = |device: Device<'_>| link.offer(device, &tap, duration);
+    let guest = |driver: &mut Driver, stop: &AtomicBool| state.receive(driver, stop);
+    let host = |device: Device<'_>| state.offer(device, &tap, duration);
     let (kick_us, packets_per_second) = on_two(&RINGS, processors, guest, host)?;
     Ok([packets_per_second * LONG_LEN as f64 * 8e-9, kick_us])
 }
 
-impl Link {
+impl SharedState {
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.is_kicked.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -64,7 +64,7 @@ pub(super) const ROWS: [(&str, Technique); 3] = [
 ];
 
 /// The state that both ends share beside the ring.
-struct Link {
+struct SharedState {
     technique: Technique,
     kick: EventFd,
     call: EventFd,
@@ -86,9 +86,9 @@ impl Technique {
         }
     }
 
-    fn link(self) -> anyhow::Result<Link> {
+    fn shared_state(self) -> anyhow::Result<SharedState> {
         let (kick, call, sent) = (EventFd::new()?, EventFd::new()?, AtomicU64::new(0));
-        Ok(Link { technique: self, kick, call, sent })
+        Ok(SharedState { technique: self, kick, call, sent })
     }
 }
 
@@ -98,15 +98,15 @@ pub(super) fn measure(
     processors: [usize; 2],
     duration: Duration,
 ) -> anyhow::Result<f64> {
-    let link = technique.link()?;
-    let guest = |driver: &mut Driver, stop: &AtomicBool| link.send(driver, stop);
+    let state = technique.shared_state()?;
+    let guest = |driver: &mut Driver, stop: &AtomicBool| state.send(driver, stop);
     let (_, packets) = on_two(&technique.rings(), processors, guest, |(_, from_guest)| {
-        link.receive(from_guest, duration)
+        state.receive(from_guest, duration)
     })?;
     Ok(packets * PACKET_LEN as f64 * 8e-9)
 }
 
-impl Link {
+impl SharedState {
     fn send(&self, driver: &mut Driver, stop: &AtomicBool) -> anyhow::Result<()> {
         let (header, packet) = (NetHeader::default(), [0x5a; PACKET_LEN]);
         let usual = if self.technique.is_called_on_empty { Arm::Never } else { Arm::Next };
@@ -227,20 +227,23 @@ mod tests {
 
     type Both = Mirror<SplitDriver, SplitDevice>;
 
-    fn both(row: usize) -> (Both, Link) {
+    fn both(row: usize) -> (Both, SharedState) {
         let technique = ROWS[row].1;
-        (Both::new(&technique.rings()).expect("memory"), technique.link().expect("eventfds"))
+        (
+            Both::new(&technique.rings()).expect("memory"),
+            technique.shared_state().expect("eventfds"),
+        )
     }
 
     #[test]
     fn a_full_ring_ends_the_timer_where_it_shall() {
         let (short, long) = (Duration::from_millis(2), Duration::from_secs(30));
         let waits = |row, sent: u64, timer: Duration| {
-            let (mut both, mut link) = both(row);
-            link.technique.timer = timer;
-            link.sent.store(sent, Ordering::Relaxed);
+            let (mut both, mut state) = both(row);
+            state.technique.timer = timer;
+            state.sent.store(sent, Ordering::Relaxed);
             let began = Instant::now();
-            link.wait(&mut both.from_guest, true, 0);
+            state.wait(&mut both.from_guest, true, 0);
             began.elapsed()
         };
         assert!(waits(0, 128, long) < long);
@@ -251,16 +254,16 @@ mod tests {
     #[test]
     fn a_guest_without_room_kicks_where_that_ends_the_timer() {
         for (row, kicks) in [(0, true), (1, false)] {
-            let (mut both, link) = both(row);
-            link.wait_for_room(&mut both.driver, Arm::Next);
-            assert_eq!(link.kick.drain(), kicks, "{row}");
+            let (mut both, state) = both(row);
+            state.wait_for_room(&mut both.driver, Arm::Next);
+            assert_eq!(state.kick.drain(), kicks, "{row}");
         }
     }
 
     #[test]
     fn calls_about_sent_packets_come_each_time_or_when_the_ring_is_empty() {
         for (row, early) in [(1, true), (2, false)] {
-            let (mut both, link) = both(row);
+            let (mut both, state) = both(row);
             let usual = if early { Arm::Next } else { Arm::Never };
             let _ = both.driver.tx.arm_calls(usual);
             for _ in 0..=BATCH {
@@ -268,10 +271,10 @@ mod tests {
                 assert_eq!(sent, Ok(Sent::Done));
             }
             let _ = both.driver.tx.flush();
-            assert_eq!(link.take(&mut both.from_guest), BATCH);
-            assert_eq!(link.call.drain(), early, "{row}");
-            assert_eq!(link.take(&mut both.from_guest), 1);
-            assert!(link.call.drain(), "{row}");
+            assert_eq!(state.take(&mut both.from_guest), BATCH);
+            assert_eq!(state.call.drain(), early, "{row}");
+            assert_eq!(state.take(&mut both.from_guest), 1);
+            assert!(state.call.drain(), "{row}");
         }
     }
 

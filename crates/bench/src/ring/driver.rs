@@ -55,7 +55,7 @@ impl Payload {
 
 /// Packets that lie where the device sees them, and are sent again and again.
 #[derive(Debug)]
-struct Places {
+struct PacketPool {
     /// Each with its header, behind the one before; packets begin at a cache line.
     all: Part,
     stride: usize,
@@ -66,7 +66,7 @@ struct Places {
     next: usize,
 }
 
-impl Places {
+impl PacketPool {
     /// For packets of `len` bytes; `None` if they are too short for it to be worth it.
     fn carve(arena: &mut Arena, payload: Payload, count: u16) -> Result<Option<Self>, GuestError> {
         let (len, is_in_two) = match payload {
@@ -115,7 +115,7 @@ pub(crate) struct DriverEnd<Q> {
     driver: NetDriver<Q>,
     attachment: Attachment,
     payload: Payload,
-    places: Option<Places>,
+    pool: Option<PacketPool>,
 }
 
 impl<Q: DriverQueue> DriverEnd<Q> {
@@ -131,12 +131,12 @@ impl<Q: DriverQueue> DriverEnd<Q> {
         let mergeable = attachment.negotiated.mergeable;
         let scheme = if mergeable { payload.receive_scheme() } else { RxScheme::Big };
         let mut options = DriverOptions { rx: RxOptions::of(scheme), tx: TxOptions::default() };
-        let mut places = None;
+        let mut pool = None;
         if !matches!(payload, Payload::Own { .. }) {
             // No more is ever copied.
             options.tx.packet_len_max = u32::try_from(LINEAR_LEN_MAX).unwrap_or(u32::MAX);
             let count = attachment.queues[TRANSMITQ].ring.size;
-            places = Places::carve(&mut attachment.arena, payload, count)?;
+            pool = PacketPool::carve(&mut attachment.arena, payload, count)?;
         }
         let queue_options = attachment.negotiated.options;
         let receiveq = attachment.queues[RECEIVEQ].ring.start(queue_options);
@@ -149,16 +149,16 @@ impl<Q: DriverQueue> DriverEnd<Q> {
         let _ = driver.rx.flush();
         // A vhost-user ring starts with its first kick, wanted or not.
         attachment.queues.iter().for_each(ringway_testkit::AttachedQueue::kick);
-        Ok(Self { driver, attachment, payload, places })
+        Ok(Self { driver, attachment, payload, pool })
     }
 }
 
 impl<Q: DriverQueue> End for DriverEnd<Q> {
     #[inline]
     fn send(&mut self, packet: &Template) -> Result<bool, Broken> {
-        let sent = match &mut self.places {
+        let sent = match &mut self.pool {
             None => self.driver.tx.send(&NetHeader::default(), packet.bytes())?,
-            Some(places) => places.send(&mut self.driver.tx, packet.bytes())?,
+            Some(pool) => pool.send(&mut self.driver.tx, packet.bytes())?,
         };
         Ok(sent == Sent::Done)
     }

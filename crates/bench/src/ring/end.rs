@@ -93,11 +93,11 @@ pub(crate) fn is_ours(packet: &[u8]) -> bool {
 /// The counters of one side, to be looked at by another thread. On a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Counts {
+pub(crate) struct PacketCounter {
     packets: AtomicU64,
 }
 
-impl Counts {
+impl PacketCounter {
     pub fn packets(&self) -> u64 {
         self.packets.load(Ordering::Relaxed)
     }
@@ -114,17 +114,17 @@ pub(crate) struct Work<'a> {
     sends: bool,
     packet: Template,
     received: Vec<u8>,
-    counts: &'a Counts,
+    counter: &'a PacketCounter,
     until_timed: u32,
     /// In ns per packet, one for each round that was timed.
     costs: Vec<f32>,
 }
 
 impl<'a> Work<'a> {
-    pub fn new(sends: bool, len: usize, counts: &'a Counts) -> std::io::Result<Self> {
+    pub fn new(sends: bool, len: usize, counter: &'a PacketCounter) -> std::io::Result<Self> {
         let received = vec![0; ringway_net::PACKET_LEN_MAX as usize];
         let (packet, costs) = (Template::new(len)?, Vec::with_capacity(SAMPLES_MAX));
-        Ok(Self { sends, packet, received, counts, until_timed: SAMPLE_EVERY, costs })
+        Ok(Self { sends, packet, received, counter, until_timed: SAMPLE_EVERY, costs })
     }
 
     pub fn rounds(
@@ -155,7 +155,7 @@ impl<'a> Work<'a> {
                 self.until_timed = SAMPLE_EVERY;
             }
             self.until_timed -= 1;
-            self.counts.add(moved);
+            self.counter.add(moved);
         }
         Ok(())
     }

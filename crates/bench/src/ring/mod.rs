@@ -27,7 +27,7 @@ use crate::programs;
 use crate::progress::in_turns;
 use crate::report::{Column, Grid, Report};
 use driver::RECEIVE_BUFFER;
-use row::{Direction, LIMIT, PEERS, ROWS, Setup};
+use row::{LIMIT, PEERS, PacketDirection, ROWS, Setup};
 use run::Throughput;
 
 /// Packet lengths in bytes, if nothing else is asked for.
@@ -57,7 +57,7 @@ const THROUGHPUT: [Column; 5] = [
 ];
 
 #[derive(Debug, Clone, Args)]
-pub struct Options {
+pub struct RingOptions {
     #[command(flatten)]
     pub amount: options::Options,
     /// Packet lengths in bytes, 64 to 65536; with --quick 64 and 1518
@@ -76,7 +76,7 @@ pub struct Options {
 /// One number that is to be measured, again and again: its table, by number, and how.
 type Task<'a> = (usize, Setup<'a>);
 
-pub fn measure(options: &Options) -> anyhow::Result<Report> {
+pub fn measure(options: &RingOptions) -> anyhow::Result<Report> {
     check(options)?;
     let mut report = Report::begin("ring", &method(options))?;
     let processors = report.two_processors();
@@ -137,7 +137,7 @@ fn beside<'a>(setup: &Setup<'a>) -> Setup<'a> {
     Setup { row: LIMIT, duration, ..*setup }
 }
 
-fn check(options: &Options) -> anyhow::Result<()> {
+fn check(options: &RingOptions) -> anyhow::Result<()> {
     options.amount.ensure_measurable()?;
     if let Some(len) = options.packet_lens.iter().find(|len| !(64..=65_536).contains(*len)) {
         bail!("{len}: a packet has 64 to 65536 bytes");
@@ -153,13 +153,13 @@ fn check(options: &Options) -> anyhow::Result<()> {
 
 /// The tables, and everything once, in the order in which it is measured. Rows change fastest.
 fn plan<'a>(
-    options: &Options,
+    options: &RingOptions,
     processors: [usize; 2],
     dpdk: Option<&'a DpdkFiles>,
 ) -> (Vec<Grid>, Vec<(Vec<String>, Task<'a>)>) {
     let (mut tables, mut tasks) = (Vec::new(), Vec::new());
     for &format in &options.formats {
-        for direction in [Direction::GuestToHost, Direction::HostToGuest] {
+        for direction in [PacketDirection::GuestToHost, PacketDirection::HostToGuest] {
             for &packet_len in &options.packet_lens {
                 let has_dpdk = dpdk.is_some() && packet_len <= testpmd::PACKET_LEN_MAX;
                 for row in ROWS.into_iter().filter(|row| has_dpdk || !row.has_dpdk()) {
@@ -197,12 +197,12 @@ fn cells(setup: &Setup<'_>) -> [String; 3] {
     [setup.packet_len.to_string(), setup.row.name(), entries]
 }
 
-impl Options {
+impl RingOptions {
     /// Entries of each queue for packets of that many bytes, the same for all rows.
-    fn queue_size_for(&self, direction: Direction, packet_len: usize) -> u16 {
+    fn queue_size_for(&self, direction: PacketDirection, packet_len: usize) -> u16 {
         let buffer_len = match direction {
-            Direction::HostToGuest => packet_len.min(RECEIVE_BUFFER),
-            Direction::GuestToHost => packet_len,
+            PacketDirection::HostToGuest => packet_len.min(RECEIVE_BUFFER),
+            PacketDirection::GuestToHost => packet_len,
         };
         let all = usize::from(LONG_QUEUE_SIZE) * buffer_len;
         let suits_long = packet_len >= LONG_MIN && all <= QUEUE_BYTES;
@@ -210,7 +210,7 @@ impl Options {
     }
 }
 
-fn method(options: &Options) -> [String; 6] {
+fn method(options: &RingOptions) -> [String; 6] {
     [
         options.amount.rounds(),
         "A row names driver × device. Two processors, one for each side, both polling; no side is \
@@ -240,9 +240,9 @@ mod tests {
 
     use super::*;
 
-    fn options() -> Options {
+    fn options() -> RingOptions {
         let duration = Duration::from_millis(20);
-        Options {
+        RingOptions {
             amount: options::Options { duration, repeats: 2, ..Default::default() },
             packet_lens: vec![64, 65_536],
             formats: vec![Format::Split, Format::Packed],
@@ -272,20 +272,20 @@ mod tests {
 
     #[test]
     fn queues_are_long_for_long_packets_that_fit_the_shared_cache() {
-        let sizes = |options: &Options, direction| {
+        let sizes = |options: &RingOptions, direction| {
             PACKET_LENS.map(|len| options.queue_size_for(direction, len))
         };
         let usual = options();
-        assert_eq!(sizes(&usual, Direction::GuestToHost), [256, 256, 1024, 256, 256]);
-        assert_eq!(sizes(&usual, Direction::HostToGuest), [256, 256, 1024, 1024, 1024]);
-        let asked = Options { queue_size: Some(512), ..usual };
-        assert_eq!(sizes(&asked, Direction::GuestToHost), [512; 5]);
+        assert_eq!(sizes(&usual, PacketDirection::GuestToHost), [256, 256, 1024, 256, 256]);
+        assert_eq!(sizes(&usual, PacketDirection::HostToGuest), [256, 256, 1024, 1024, 1024]);
+        let asked = RingOptions { queue_size: Some(512), ..usual };
+        assert_eq!(sizes(&asked, PacketDirection::GuestToHost), [512; 5]);
     }
 
     #[test]
     fn options_that_make_no_sense_are_refused() {
         assert!(check(&options()).is_ok());
-        let wrong = |change: fn(&mut Options)| {
+        let wrong = |change: fn(&mut RingOptions)| {
             let mut options = options();
             change(&mut options);
             check(&options).is_err()

@@ -27,7 +27,7 @@ pub(super) const DEVICE: usize = 1;
 pub(super) struct Row(pub [Who; 2]);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum PacketDirection {
     GuestToHost,
     HostToGuest,
 }
@@ -35,7 +35,7 @@ pub(super) enum Direction {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup<'a> {
     pub row: Row,
-    pub direction: Direction,
+    pub direction: PacketDirection,
     pub format: Format,
     pub packet_len: usize,
     pub queue_size: u16,
@@ -84,7 +84,7 @@ impl Row {
     }
 }
 
-impl Direction {
+impl PacketDirection {
     pub fn name(self) -> &'static str {
         match self {
             Self::GuestToHost => "guest → host",

@@ -16,7 +16,7 @@ use ringway_virtq::{Broken, Format, PackedDriver, SplitDriver};
 
 use super::device;
 use super::driver::DriverEnd;
-use super::end::{Counts, End, Work};
+use super::end::{End, PacketCounter, Work};
 use super::limit::{LimitEnd, depths};
 use super::row::{DEVICE, DRIVER, LIMIT, Setup, Who};
 use super::testpmd;
@@ -49,7 +49,7 @@ pub(super) struct Throughput {
 struct Shared {
     stop: AtomicBool,
     /// Of the driver and of the device.
-    sides: [Counts; 2],
+    sides: [PacketCounter; 2],
 }
 
 /// The thread of a side of ours; at its end it knows what a packet costs.
@@ -190,11 +190,11 @@ impl Setup<'_> {
     fn wait_until_flowing(
         &self,
         shared: &Shared,
-        counts: &Counts,
+        counter: &PacketCounter,
         flowing: u64,
     ) -> anyhow::Result<()> {
         let deadline = Instant::now() + FIRST_PACKET_LIMIT;
-        while counts.packets() <= flowing {
+        while counter.packets() <= flowing {
             if shared.stop.load(Ordering::Relaxed) {
                 bail!("a side has ended");
             }
@@ -207,14 +207,14 @@ impl Setup<'_> {
         Ok(())
     }
 
-    fn watch(&self, counts: &Counts) -> f64 {
-        let (began, before) = (Instant::now(), counts.packets());
+    fn watch(&self, counter: &PacketCounter) -> f64 {
+        let (began, before) = (Instant::now(), counter.packets());
         thread::sleep(self.duration);
         // On a busy machine a short look may fall between two turns of the receiver.
-        while counts.packets() == before && began.elapsed() < FIRST_PACKET_LIMIT {
+        while counter.packets() == before && began.elapsed() < FIRST_PACKET_LIMIT {
             thread::sleep(self.duration);
         }
-        let (elapsed, after) = (began.elapsed(), counts.packets());
+        let (elapsed, after) = (began.elapsed(), counter.packets());
         // A number of packets is far below 2^53.
         #[allow(clippy::cast_precision_loss)]
         let packets = (after - before) as f64;
@@ -243,7 +243,7 @@ fn broken(broken: &Broken) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::{Direction, Row};
+    use super::super::row::{PacketDirection, Row};
     use super::*;
 
     #[test]
@@ -251,7 +251,8 @@ mod tests {
         let processors = crate::machine::processors();
         let processors = [processors[0], processors[processors.len() - 1]];
         let both_ways = |len| {
-            [Direction::GuestToHost, Direction::HostToGuest].map(|direction| (len, direction))
+            [PacketDirection::GuestToHost, PacketDirection::HostToGuest]
+                .map(|direction| (len, direction))
         };
         for format in [Format::Split, Format::Packed] {
             for (packet_len, direction) in [64, 1518].into_iter().flat_map(both_ways) {

@@ -14,8 +14,8 @@ use ringway_host::{Tap, TapOptions};
 use ringway_testkit::RingwayProcess;
 use ringway_virtq::{Format, PackedDriver, SplitDriver};
 
-use super::ends::{CallEnd, Way};
-use super::guests::{Arrived, Pair, Plan};
+use super::ends::{CallEnd, HostPort};
+use super::guests::{Arrived, PacketLayout, Pair};
 use super::ovs::{self, BRIDGE as OVS_BRIDGE, PORTS};
 use super::{peer, sockets};
 use crate::machine::keeping_to;
@@ -153,19 +153,19 @@ fn measure_one(switch: Switch, processor: usize, mut to: Loop<'_>) -> anyhow::Re
         Switch::OvsTaps => {
             let [first, second, _third] = taps()?;
             let _ovs = keeping_to(&[processor], || Ovs::start(&stage, OVS_BRIDGE, &TAPS))??;
-            to.by_calls([first, second].map(Way::Tap), packet_len_max)
+            to.by_calls([first, second].map(HostPort::Tap), packet_len_max)
         }
         Switch::Bridge => {
             let [first, second, _third] = taps()?;
             let _bridge = Bridge::new()?;
-            to.by_calls([first, second].map(Way::Tap), packet_len_max)
+            to.by_calls([first, second].map(HostPort::Tap), packet_len_max)
         }
         Switch::Vde => {
             let program = programs::peer("vde_switch")?;
             let vde = keeping_to(&[processor], || Vde::start(&stage, &program))??;
             let port = |name: &str| vde.port(&directory.join(name));
             let [first, second, _third] = [port("a")?, port("b")?, port("c")?];
-            to.by_calls([first, second].map(Way::Vde), vde::PACKET_LEN_MAX)
+            to.by_calls([first, second].map(HostPort::Vde), vde::PACKET_LEN_MAX)
         }
     }
 }
@@ -174,13 +174,17 @@ impl Loop<'_> {
     /// Guests with rings, new ones for each length.
     fn on_rings(&mut self, of: Format, sockets: impl Fn() -> [PathBuf; 2]) -> anyhow::Result<()> {
         ON_RINGS.into_iter().try_for_each(|row| match of {
-            Format::Split => self.through(&mut Split::attach(sockets(), &Plan::of(row.0))?, row),
-            Format::Packed => self.through(&mut Packed::attach(sockets(), &Plan::of(row.0))?, row),
+            Format::Split => {
+                self.through(&mut Split::attach(sockets(), &PacketLayout::of(row.0))?, row)
+            }
+            Format::Packed => {
+                self.through(&mut Packed::attach(sockets(), &PacketLayout::of(row.0))?, row)
+            }
         })
     }
 
-    fn by_calls(&mut self, ways: [Way; 2], packet_len_max: usize) -> anyhow::Result<()> {
-        let mut ends = ways.map(CallEnd::new);
+    fn by_calls(&mut self, ports: [HostPort; 2], packet_len_max: usize) -> anyhow::Result<()> {
+        let mut ends = ports.map(CallEnd::new);
         for row in BY_CALLS.into_iter().filter(|row| row.0 <= packet_len_max) {
             let mut pair = Pair::new(ends, row.0)?;
             self.through(&mut pair, row)?;

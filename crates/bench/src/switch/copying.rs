@@ -11,27 +11,27 @@ use ringway_driver::rx_buffer::PAGE_LEN;
 use ringway_testkit::TestMemory;
 use ringway_virtq::SharedSlice;
 
-use super::guests::{PLACE_ALIGN, Plan, QUEUE_SIZE};
+use super::guests::{PLACE_ALIGN, PacketLayout, QUEUE_SIZE};
 
 const BATCH: u32 = 64;
 
 /// Memory, and where in it the next packet is.
 #[derive(Debug)]
 pub(super) struct Copying {
-    from: Places,
-    to: Places,
+    from: CopyRegion,
+    to: CopyRegion,
     packet_len: usize,
     _memory: TestMemory,
 }
 
 #[derive(Debug)]
-struct Places {
+struct CopyRegion {
     memory: SharedSlice,
     stride: usize,
     next: usize,
 }
 
-impl Places {
+impl CopyRegion {
     fn next(&mut self, len: usize) -> SharedSlice {
         if self.next + len > self.memory.len() {
             self.next = 0;
@@ -43,15 +43,15 @@ impl Places {
 }
 
 impl Copying {
-    pub fn new(plan: &Plan) -> std::io::Result<Self> {
-        let from_stride = plan.packet_len.next_multiple_of(PLACE_ALIGN);
+    pub fn new(layout: &PacketLayout) -> std::io::Result<Self> {
+        let from_stride = layout.packet_len.next_multiple_of(PLACE_ALIGN);
         let whole_pages = |len: usize| len.next_multiple_of(PAGE_LEN as usize) as u64;
         let from_len = whole_pages(from_stride * usize::from(QUEUE_SIZE));
-        let to_len = whole_pages(plan.buffers_len);
+        let to_len = whole_pages(layout.buffers_len);
         let memory = TestMemory::new(&[(0, from_len), (1 << 40, to_len)])?;
-        let places = |region, stride| Places { memory: memory.region(region), stride, next: 0 };
-        let (from, to) = (places(0, from_stride), places(1, plan.buffer_len));
-        Ok(Self { from, to, packet_len: plan.packet_len, _memory: memory })
+        let cut = |region, stride| CopyRegion { memory: memory.region(region), stride, next: 0 };
+        let (from, to) = (cut(0, from_stride), cut(1, layout.buffer_len));
+        Ok(Self { from, to, packet_len: layout.packet_len, _memory: memory })
     }
 
     /// Copies for so long; how many those were, and how many ns they took.
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn every_copy_is_of_a_whole_packet() {
         for packet_len in [64, 1518, 65_536] {
-            let mut copying = Copying::new(&Plan::of(packet_len)).expect("memory");
+            let mut copying = Copying::new(&PacketLayout::of(packet_len)).expect("memory");
             for _ in 0..2 * QUEUE_SIZE {
                 let (from, to) = (copying.from.next(packet_len), copying.to.next(packet_len));
                 assert_eq!((from.len(), to.len()), (packet_len, packet_len));

@@ -15,29 +15,29 @@ use rustix::io::{read, write};
 use crate::ring::end::{End, Template, is_ours};
 
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum HostPort {
     Tap(Box<Tap>),
     Vde(VdePort),
 }
 
 #[derive(Debug)]
 pub(super) struct CallEnd {
-    way: Way,
+    port: HostPort,
     packet: Vec<u8>,
 }
 
 impl CallEnd {
-    pub fn new(way: Way) -> Self {
-        Self { way, packet: Vec::new() }
+    pub fn new(port: HostPort) -> Self {
+        Self { port, packet: Vec::new() }
     }
 
     /// Bytes in front of each packet: a tap's header.
     fn header_len(&self) -> usize {
-        if matches!(self.way, Way::Tap(_)) { HEADER_LEN } else { 0 }
+        if matches!(self.port, HostPort::Tap(_)) { HEADER_LEN } else { 0 }
     }
 }
 
-impl AsFd for Way {
+impl AsFd for HostPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tap(tap) => tap.as_fd(),
@@ -52,7 +52,7 @@ impl End for CallEnd {
         self.packet.clear();
         self.packet.resize(self.header_len(), 0);
         self.packet.extend_from_slice(packet.bytes());
-        Ok(write(&self.way, &self.packet).is_ok())
+        Ok(write(&self.port, &self.packet).is_ok())
     }
 
     fn flush_sent(&mut self) {}
@@ -62,7 +62,7 @@ impl End for CallEnd {
         self.packet.resize(1 << 16, 0);
         let header_len = self.header_len();
         loop {
-            let read = read(&self.way, &mut self.packet).map_err(io::Error::from);
+            let read = read(&self.port, &mut self.packet).map_err(io::Error::from);
             let Ok(len) = read else { return Ok(None) };
             if is_ours(self.packet.get(header_len..len).unwrap_or_default()) {
                 return Ok(Some(len - header_len));

@@ -39,7 +39,7 @@ const AGAIN: Duration = Duration::from_millis(10);
 const SILENCE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
+pub(super) struct PacketLayout {
     pub packet_len: usize,
     pub in_two: bool,
     /// Bytes from one of the receiver's buffers to the next; each holds a packet whole.
@@ -48,7 +48,7 @@ pub(super) struct Plan {
     pub burst: usize,
 }
 
-impl Plan {
+impl PacketLayout {
     pub fn of(packet_len: usize) -> Self {
         let (page, per_entry) = (PAGE_LEN as usize, ADAPTIVE_LEN_PER_ENTRY as usize);
         let len = HEADER_LEN + packet_len;
@@ -76,14 +76,14 @@ pub(super) struct Arrived {
 }
 
 impl<Q: DriverQueue> Pair<DriverEnd<Q>> {
-    pub fn attach(sockets: [PathBuf; 2], plan: &Plan) -> anyhow::Result<Self> {
-        let len = plan.packet_len;
-        let payload = if plan.in_two { Payload::InTwo { len } } else { Payload::InPlace { len } };
+    pub fn attach(sockets: [PathBuf; 2], layout: &PacketLayout) -> anyhow::Result<Self> {
+        let len = layout.packet_len;
+        let payload = if layout.in_two { Payload::InTwo { len } } else { Payload::InPlace { len } };
         let attach = |socket: &Path| {
             let end = DriverEnd::attach(socket, QUEUE_SIZE, payload);
             end.with_context(|| socket.display().to_string())
         };
-        Self::new([attach(&sockets[0])?, attach(&sockets[1])?], plan.packet_len)
+        Self::new([attach(&sockets[0])?, attach(&sockets[1])?], layout.packet_len)
     }
 }
 
@@ -183,10 +183,13 @@ mod tests {
     #[test]
     fn a_burst_fits_the_receiver_s_buffers() {
         for (len, buffer_len, burst) in [(64, 4096, 1024), (4084, 4096, 1024), (4085, 4160, 512)] {
-            let plan = Plan::of(len);
-            assert_eq!((plan.buffer_len, plan.burst), (buffer_len, burst), "{len}");
+            let layout = PacketLayout::of(len);
+            assert_eq!((layout.buffer_len, layout.burst), (buffer_len, burst), "{len}");
         }
-        let plan = Plan::of(65_536);
-        assert!(plan.burst * plan.buffer_len <= plan.buffers_len && plan.burst > 32, "{plan:?}");
+        let layout = PacketLayout::of(65_536);
+        assert!(
+            layout.burst * layout.buffer_len <= layout.buffers_len && layout.burst > 32,
+            "{layout:?}"
+        );
     }
 }

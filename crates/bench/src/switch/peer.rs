@@ -11,7 +11,7 @@ use ringway_guests::testpmd::{Setting, vhost};
 use ringway_virtq::DriverQueue;
 
 use super::copying::Copying;
-use super::guests::{Pair, Plan, QUEUE_SIZE};
+use super::guests::{PacketLayout, Pair, QUEUE_SIZE};
 use super::{At, Row, Values, values};
 use crate::machine::keeping_to;
 use crate::programs;
@@ -65,15 +65,15 @@ pub(super) fn exchange<Q: DriverQueue>(
     directory: &Path,
     cost_ns: impl FnOnce(&mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64>,
 ) -> anyhow::Result<Values> {
-    let plan = Plan::of(row.packet_len as usize);
-    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(directory), &plan)?;
-    pair.exchange(plan.burst, duration / 4)?;
+    let layout = PacketLayout::of(row.packet_len as usize);
+    let mut pair = Pair::<DriverEnd<Q>>::attach(sockets(directory), &layout)?;
+    pair.exchange(layout.burst, duration / 4)?;
     let packet_ns = cost_ns(&mut || {
-        let packets = pair.exchange(plan.burst, duration)?;
+        let packets = pair.exchange(layout.burst, duration)?;
         ensure!(packets > 0.0, "nothing arrived");
         Ok(())
     })?;
-    let copying = || anyhow::Ok(Copying::new(&plan)?.run(duration));
+    let copying = || anyhow::Ok(Copying::new(&layout)?.run(duration));
     let (copies, ns) = keeping_to(&[of_worker], copying)??;
     Ok(values(row.packet_len, packet_ns, ns / copies, None))
 }

@@ -48,7 +48,7 @@ const MESSAGES: u64 = 1;
 const WORK: u64 = 2;
 
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Found {
+pub(in super::super) struct DeviceState {
     /// Packets of the MTU that the receive ring holds now.
     pub capacity: u32,
     pub accepted: Features,
@@ -59,7 +59,7 @@ pub(in super::super) struct Found {
 pub(in super::super) struct Device {
     bell: Arc<EventFd>,
     /// For questions, each with a way for the answer; gone: the thread ends.
-    questions: Option<Sender<Sender<Found>>>,
+    questions: Option<Sender<Sender<DeviceState>>>,
     thread: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
@@ -81,14 +81,14 @@ impl Device {
     }
 
     /// Looks at the guest. The packets that are counted are given to it, and have another address.
-    pub fn found(&mut self) -> anyhow::Result<Found> {
+    pub fn state(&mut self) -> anyhow::Result<DeviceState> {
         let (answer, answered) = channel();
         let questions = self.questions.as_ref().context("the device ends")?;
         questions.send(answer).ok().context("the device has ended")?;
         self.bell.notify();
-        let found = answered.recv_timeout(ANSWER_LIMIT);
+        let state = answered.recv_timeout(ANSWER_LIMIT);
         self.check()?;
-        found.context("the device does not answer")
+        state.context("the device does not answer")
     }
 
     /// Why it has ended, if it has.
@@ -115,7 +115,7 @@ fn run(
     mut backend: Backend,
     mut mover: Mover,
     bell: &EventFd,
-    questions: &Receiver<Sender<Found>>,
+    questions: &Receiver<Sender<DeviceState>>,
 ) -> anyhow::Result<()> {
     let (mut poller, mut events) = (poller(&backend, &mover.tap, bell)?, Events::with_capacity(8));
     loop {
@@ -228,7 +228,7 @@ impl Mover {
     }
 
     /// Puts packets of the MTU into the receive ring until there is no room.
-    fn look(&mut self, backend: &mut Backend) -> anyhow::Result<Found> {
+    fn look(&mut self, backend: &mut Backend) -> anyhow::Result<DeviceState> {
         let packet = Template::new(MTU_LEN)?;
         let len = u32::try_from(MTU_LEN)?;
         let header = NetHeader::default();
@@ -239,7 +239,7 @@ impl Mover {
             self.calls[0].call(&backend.fds[0]);
         }
         let capacity = full.context("the receive ring has no end")?;
-        Ok(Found { capacity, accepted: backend.accepted })
+        Ok(DeviceState { capacity, accepted: backend.accepted })
     }
 
     /// Moves what there is, but no more than a batch each way; whether there may be more, and when

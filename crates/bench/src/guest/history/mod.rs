@@ -12,12 +12,12 @@ pub(super) mod rows;
 use anyhow::ensure;
 use ringway_net::Features;
 
-use super::pairing::{Options, Pairing};
+use super::pairing::{GuestOptions, Pairing};
 use super::turns::Turns;
 use super::{begin, sides};
 use crate::progress::Progress;
 use crate::report::{Column, Grid, Report};
-use rig::Row;
+use rig::TechniqueRig;
 use rows::{NOT_SWITCHED, STEPS};
 
 const STREAMS: [Column; 2] = [("guest → host, Gb/s", 3), ("host → guest, Gb/s", 3)];
@@ -41,7 +41,7 @@ fn is_fixed(pairing: Pairing, name: &str) -> bool {
 }
 
 /// Measures the rows whose names contain one of `words`, or all.
-pub fn measure_history(options: &Options, words: &[String]) -> anyhow::Result<Report> {
+pub fn measure_history(options: &GuestOptions, words: &[String]) -> anyhow::Result<Report> {
     ensure!(options.pairs[0] != Pairing::UmlPair, "there is a tap at the other end");
     let (mut report, directory) = begin("history", options, &method(options))?;
     let pairing = options.pairs[0];
@@ -54,24 +54,24 @@ pub fn measure_history(options: &Options, words: &[String]) -> anyhow::Result<Re
         (pairing.name(), Progress::start(rows.len() * options.amount.repeats));
     let mut turns = Turns { name, options, report: &mut report, progress: &mut progress };
     let rows = (0..).zip(rows).map(|(number, (name, technique))| (name, (number, technique)));
-    let mut rows = turns.boot(rows, |plan| Row::boot(plan, pairing, directory.path()));
+    let mut rigs = turns.boot(rows, |plan| TechniqueRig::boot(plan, pairing, directory.path()));
     let [mut streams, mut pings, mut capacity] =
         [("streams", &STREAMS[..]), ("floods of pings", &PINGS), ("receive rings", &CAPACITY)]
             .map(|(what, columns)| Grid::new(format!("{name}: {what}"), &["switched on"], columns));
-    for (name, row) in &rows {
-        capacity.add(&[(*name).into()], 0, &[row.capacity]);
-        if row.refused != Features::empty() {
-            turns.leave_out(name, &format!("the guest does not accept {}", row.refused));
+    for (name, rig) in &rigs {
+        capacity.add(&[(*name).into()], 0, &[rig.capacity]);
+        if rig.refused != Features::empty() {
+            turns.leave_out(name, &format!("the guest does not accept {}", rig.refused));
         }
     }
-    turns.take(&mut rows, [&mut streams, &mut pings]);
+    turns.take(&mut rigs, [&mut streams, &mut pings]);
     let streams = streams.plotted("Gb/s", &[0, 1]);
     report.tables.extend([streams.table_of_runs(), pings.table(), capacity.table()]);
     progress.end();
     Ok(report)
 }
 
-fn method(options: &Options) -> Vec<String> {
+fn method(options: &GuestOptions) -> Vec<String> {
     let mut method = vec![
         format!("{} A flood has {} pings.", options.amount.rounds(), options.pings() / 10),
         sides::METHOD.into(),

@@ -6,9 +6,9 @@ use ringway_guests::Side;
 use ringway_net::Features;
 
 use super::super::figures::{flood_of, pings, tcp};
-use super::super::pairing::{Options, Pairing};
-use super::super::rig::{Carrier, Plan, Rig};
-use super::super::turns::{Compared, Found};
+use super::super::pairing::{GuestOptions, Pairing};
+use super::super::rig::{Carrier, Rig, RigPlan};
+use super::super::turns::{Compared, Figures};
 use super::rows::Technique;
 use super::{PINGS, STREAMS};
 
@@ -19,7 +19,7 @@ const FIRST: u8 = 100;
 const OF_THE_MACHINE: Features = Features::MAC.union(Features::STATUS);
 
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct TechniqueRig {
     /// MTU-sized packets that the receive ring held when nothing had been received.
     pub capacity: Option<f64>,
     /// Features that were offered for the row and not accepted.
@@ -27,46 +27,47 @@ pub(super) struct Row {
     rig: Rig,
 }
 
-impl Row {
+impl TechniqueRig {
     pub fn boot(
         (number, technique): (u8, Technique),
         pairing: Pairing,
         directory: &Path,
     ) -> anyhow::Result<Self> {
-        let plan = Plan { pairing, carrier: Carrier::Row(technique), number: FIRST + number };
+        let plan = RigPlan { pairing, carrier: Carrier::Row(technique), number: FIRST + number };
         let mut rig = Rig::boot(plan, directory)?;
-        let found = rig.device().map(|device| device.found()).transpose()?;
-        let capacity = found.map(|found| f64::from(found.capacity));
-        let refused = found.map(|found| technique.features - found.accepted - OF_THE_MACHINE);
+        let state = rig.device().map(|device| device.state()).transpose()?;
+        let capacity = state.map(|state| f64::from(state.capacity));
+        let refused = state.map(|state| technique.features - state.accepted - OF_THE_MACHINE);
         Ok(Self { capacity, refused: refused.unwrap_or(Features::empty()), rig })
     }
 }
 
-impl Compared for Row {
+impl Compared for TechniqueRig {
     fn commands(&self) -> Vec<String> {
         self.rig.commands()
     }
 
-    fn take(&mut self, options: &Options) -> Found {
-        let mut found = Found::nothing(&STREAMS, &PINGS);
+    fn take(&mut self, options: &GuestOptions) -> Figures {
+        let mut figures = Figures::nothing(&STREAMS, &PINGS);
         let (here, there) = (self.rig.address(), self.rig.guest_address());
         let warm_up = format!("ping -c 2 -i 0.1 -W 10 {here}");
         let ready = self.rig.work().and_then(|()| self.rig.side().must(&warm_up));
-        if found.note("before anything", ready).is_none() {
-            return found;
+        if figures.note("before anything", ready).is_none() {
+            return figures;
         }
         let seconds = options.seconds();
         for (way, option) in ["", "-R"].into_iter().enumerate() {
             let rate = tcp(&mut self.rig.side(), (&here, seconds, option), Default::default);
-            found.rates[way] = found.note(&format!("TCP {option}"), rate).map(|(rate, ..)| rate);
+            figures.rates[way] =
+                figures.note(&format!("TCP {option}"), rate).map(|(rate, ..)| rate);
         }
         for (at, mut side, to) in [(0, self.rig.side(), &here), (4, Side::Here, &there)] {
             let flood = pings(&mut side, &flood_of(options.pings() / 10), to);
-            if let Some(times) = found.note("flood", flood) {
-                found.costs[at..][..4].copy_from_slice(&times.map(Some));
+            if let Some(times) = figures.note("flood", flood) {
+                figures.costs[at..][..4].copy_from_slice(&times.map(Some));
             }
         }
-        found.note("afterwards", self.rig.work());
-        found
+        figures.note("afterwards", self.rig.work());
+        figures
     }
 }

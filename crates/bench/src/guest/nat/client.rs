@@ -25,13 +25,13 @@ const FLOWS_STAY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub struct ClientArgs {
-    what: Asked,
+    what: ClientTask,
     /// Seconds, or how many flows
     amount: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Asked {
+enum ClientTask {
     /// Connections per second, one at a time, each with one byte there and back
     Connections,
     /// The mean time of one byte there and back on one connection, in µs
@@ -46,14 +46,14 @@ impl ClientArgs {
         let goes_on = || began.elapsed() < Duration::from_secs(self.amount.into());
         let mut count = 0_u32;
         match self.what {
-            Asked::Connections => {
+            ClientTask::Connections => {
                 while goes_on() {
                     exchange(&mut connect()?)?;
                     count += 1;
                 }
                 println!("{}", f64::from(count) / began.elapsed().as_secs_f64());
             }
-            Asked::RoundTrips => {
+            ClientTask::RoundTrips => {
                 let mut stream = connect()?;
                 while goes_on() {
                     exchange(&mut stream)?;
@@ -61,7 +61,7 @@ impl ClientArgs {
                 }
                 println!("{}", began.elapsed().as_secs_f64() * 1e6 / f64::from(count));
             }
-            Asked::Flows => {
+            ClientTask::Flows => {
                 let mut all = Vec::new();
                 for _ in 0..self.amount {
                     all.push(connect()?);

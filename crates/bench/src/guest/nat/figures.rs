@@ -7,8 +7,8 @@ use anyhow::Context;
 use ringway_guests::nat_lab::SERVER;
 
 use super::super::figures::{flood_of, pings, tcp, udp};
-use super::super::pairing::Options;
-use super::super::turns::{Compared, Found};
+use super::super::pairing::GuestOptions;
+use super::super::turns::{Compared, Figures};
 use super::rig::Rig;
 use crate::report::Column;
 
@@ -46,39 +46,39 @@ impl Compared for Rig {
         self.commands()
     }
 
-    fn take(&mut self, options: &Options) -> Found {
-        let (mut found, seconds) = (Found::nothing(&RATES, &COSTS), options.seconds());
+    fn take(&mut self, options: &GuestOptions) -> Figures {
+        let (mut figures, seconds) = (Figures::nothing(&RATES, &COSTS), options.seconds());
         let warm_up = self.side().must(&format!("ping -c 2 -i 0.1 -W 10 {SERVER}"));
-        if found.note("before anything", warm_up).is_none() {
-            return found;
+        if figures.note("before anything", warm_up).is_none() {
+            return figures;
         }
         for (way, option) in ["", "-R"].into_iter().enumerate() {
             let times = self.times();
-            let figures = tcp(&mut self.side(), (SERVER, seconds, option), times);
-            if let Some((rate, seconds, moved)) = found.note(&format!("TCP {option}"), figures) {
-                found.rates[way] = Some(rate);
+            let stream = tcp(&mut self.side(), (SERVER, seconds, option), times);
+            if let Some((rate, seconds, moved)) = figures.note(&format!("TCP {option}"), stream) {
+                figures.rates[way] = Some(rate);
                 let costs = seconds.map(|seconds| Some(seconds / (moved / GB)));
-                found.costs[2 * way..][..2].copy_from_slice(&costs);
+                figures.costs[2 * way..][..2].copy_from_slice(&costs);
             }
         }
         let memory = idle_flows(self);
-        if let Some(memory) = found.note("flows", memory) {
-            found.costs[4..].copy_from_slice(&memory.map(Some));
+        if let Some(memory) = figures.note("flows", memory) {
+            figures.costs[4..].copy_from_slice(&memory.map(Some));
         }
         for (way, option) in ["", "-R"].into_iter().enumerate() {
             let words = format!("-l {UDP_PAYLOAD_LEN} {option}");
             let rate = udp(&mut self.side(), (SERVER, seconds, &words));
-            found.rates[4 + way] = found.note(&format!("UDP {option}"), rate);
+            figures.rates[4 + way] = figures.note(&format!("UDP {option}"), rate);
         }
         for (at, what) in [(2, "connections"), (3, "round-trips")] {
             let number = ask(self, what, seconds);
-            found.rates[at] = found.note(what, number);
+            figures.rates[at] = figures.note(what, number);
         }
         let flood = pings(&mut self.side(), &flood_of(options.pings()), SERVER);
-        if let Some(times) = found.note("flood", flood) {
-            found.rates[6..].copy_from_slice(&times.map(Some));
+        if let Some(times) = figures.note("flood", flood) {
+            figures.rates[6..].copy_from_slice(&times.map(Some));
         }
-        found
+        figures
     }
 }
 

@@ -11,10 +11,10 @@ use ringway_guests::iperf::Report;
 use ringway_guests::nat_lab::SERVER;
 use ringway_guests::{Process, Side, Stage, iperf, traffic};
 
-use super::super::pairing::Options;
+use super::super::pairing::GuestOptions;
 use super::super::processor_time;
-use super::super::turns::{Compared, Found};
-use super::Place;
+use super::super::turns::{Compared, Figures};
+use super::RouterBench;
 use super::rig::Rig;
 use super::router::Router;
 use crate::report::Column;
@@ -37,12 +37,12 @@ pub(super) fn start_servers(stage: &Stage) -> anyhow::Result<Vec<Process>> {
 pub(super) struct Four(Rig);
 
 impl Four {
-    pub fn boot(router: Router, at: &Place<'_>) -> anyhow::Result<Self> {
-        Ok(Self(Rig::boot(router, at, PORTS.len())?))
+    pub fn boot(router: Router, bench: &RouterBench<'_>) -> anyhow::Result<Self> {
+        Ok(Self(Rig::boot(router, bench, PORTS.len())?))
     }
 
     /// The rate of all, and the processor time of the routers per GB.
-    fn tcp(&mut self, options: &Options, option: &str) -> anyhow::Result<(f64, f64)> {
+    fn tcp(&mut self, options: &GuestOptions, option: &str) -> anyhow::Result<(f64, f64)> {
         let (seconds, routers) = (u32::try_from(options.seconds())?, self.0.routers());
         let before = processor_time::seconds(&routers);
         let reports: Vec<Report> = thread::scope(|scope| {
@@ -67,15 +67,15 @@ impl Compared for Four {
         self.0.commands()
     }
 
-    fn take(&mut self, options: &Options) -> Found {
-        let mut found = Found::nothing(&RATES, &COSTS);
+    fn take(&mut self, options: &GuestOptions) -> Figures {
+        let mut figures = Figures::nothing(&RATES, &COSTS);
         for (way, option) in ["", "-R"].into_iter().enumerate() {
-            let figures = self.tcp(options, option);
-            if let Some((rate, cost)) = found.note(&format!("TCP {option}"), figures) {
-                (found.rates[way], found.costs[way]) = (Some(rate), Some(cost));
+            let stream = self.tcp(options, option);
+            if let Some((rate, cost)) = figures.note(&format!("TCP {option}"), stream) {
+                (figures.rates[way], figures.costs[way]) = (Some(rate), Some(cost));
             }
         }
-        found.costs[2] = found.note("memory", self.0.memory_kib());
-        found
+        figures.costs[2] = figures.note("memory", self.0.memory_kib());
+        figures
     }
 }

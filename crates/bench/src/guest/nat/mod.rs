@@ -17,7 +17,7 @@ use std::path::Path;
 use anyhow::ensure;
 use ringway_guests::{Process, iperf, nat_lab};
 
-use super::pairing::{Options, Pairing};
+use super::pairing::{GuestOptions, Pairing};
 use super::turns::Turns;
 use super::{begin, sides};
 use crate::programs;
@@ -33,7 +33,7 @@ pub use client::ClientArgs;
 /// Routers whose versions the report has, and their packages.
 const ROUTERS: [(&str, &str); 2] = [("passt", "passt"), ("gvproxy", "gvproxy")];
 
-pub fn measure_nat(options: &Options) -> anyhow::Result<Report> {
+pub fn measure_nat(options: &GuestOptions) -> anyhow::Result<Report> {
     let with_machine = |pairing: &Pairing| *pairing != Pairing::UmlPair;
     ensure!(options.pairs.iter().all(with_machine), "routers are not between guests");
     let (mut report, directory) = begin("nat", options, &method(options))?;
@@ -49,13 +49,18 @@ pub fn measure_nat(options: &Options) -> anyhow::Result<Report> {
     let steps = rows * options.amount.repeats;
     let mut progress = Progress::start(steps);
     for &pairing in &options.pairs {
-        let at = Place { pairing, machine: &machine, directory: directory.path(), client: &client };
+        let bench = RouterBench {
+            pairing,
+            machine: &machine,
+            directory: directory.path(),
+            client: &client,
+        };
         match pairing.why_not() {
             Some(why) => report.leave_out(&format!("{}: {why}", pairing.name())),
             None => {
-                measure_one(&at, options, &mut report, &mut progress);
+                measure_one(&bench, options, &mut report, &mut progress);
                 if pairing == Pairing::QemuHost {
-                    measure_four(&at, options, &mut report, &mut progress);
+                    measure_four(&bench, options, &mut report, &mut progress);
                 }
             }
         }
@@ -64,8 +69,8 @@ pub fn measure_nat(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Where the routers for one kind of guest are.
-struct Place<'a> {
+/// The bench at which the routers for one kind of guest are measured.
+struct RouterBench<'a> {
     pairing: Pairing,
     machine: &'a Process,
     directory: &'a Path,
@@ -73,28 +78,38 @@ struct Place<'a> {
     client: &'a Path,
 }
 
-fn measure_one(at: &Place<'_>, options: &Options, report: &mut Report, progress: &mut Progress) {
-    let name = at.pairing.name();
+fn measure_one(
+    bench: &RouterBench<'_>,
+    options: &GuestOptions,
+    report: &mut Report,
+    progress: &mut Progress,
+) {
+    let name = bench.pairing.name();
     let rates = Grid::new(name, &["router"], &RATES).plotted("Gb/s", &[0, 1]);
     let costs = Grid::new(format!("{name}: what it costs"), &["router"], &COSTS);
     let mut turns = Turns { name, options, report, progress };
     let routers = Router::ALL.map(|router| (router.name(), router));
-    let rigs = turns.boot(routers, |router| Rig::boot(router, at, 1));
+    let rigs = turns.boot(routers, |router| Rig::boot(router, bench, 1));
     turns.compare(rigs, [rates, costs], &[0, 1, 2, 3, 4, 5, 7]);
 }
 
 /// The same of four guests together, whose routers are started when the others have ended.
-fn measure_four(at: &Place<'_>, options: &Options, report: &mut Report, progress: &mut Progress) {
-    let name = format!("{}: four guests together", at.pairing.name());
+fn measure_four(
+    bench: &RouterBench<'_>,
+    options: &GuestOptions,
+    report: &mut Report,
+    progress: &mut Progress,
+) {
+    let name = format!("{}: four guests together", bench.pairing.name());
     let rates = Grid::new(name.as_str(), &["router"], &four::RATES);
     let costs = Grid::new(format!("{name}: what it costs"), &["router"], &four::COSTS);
     let mut turns = Turns { name: &name, options, report, progress };
     let routers = four::ROUTERS.map(|router| (router.name(), router));
-    let rigs = turns.boot(routers, |router| Four::boot(router, at));
+    let rigs = turns.boot(routers, |router| Four::boot(router, bench));
     turns.compare(rigs, [rates, costs], &[0, 1]);
 }
 
-fn method(options: &Options) -> [String; 6] {
+fn method(options: &GuestOptions) -> [String; 6] {
     [
         format!("{} A flood has {} pings.", options.amount.rounds(), options.pings()),
         sides::METHOD.into(),

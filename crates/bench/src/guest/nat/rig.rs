@@ -9,7 +9,7 @@ use ringway_testkit::Usage;
 use super::super::pairing::Pairing;
 use super::super::processor_time;
 use super::super::sides::{Beside, Sides};
-use super::Place;
+use super::RouterBench;
 use super::router::Router;
 use crate::machine::{keeping_to, processors};
 use crate::programs;
@@ -27,32 +27,32 @@ pub(super) struct Rig {
 
 impl Rig {
     /// Boots so many guests.
-    pub fn boot(router: Router, at: &Place<'_>, count: usize) -> anyhow::Result<Self> {
-        let sides = Sides::of(at.pairing, &processors());
+    pub fn boot(router: Router, bench: &RouterBench<'_>, count: usize) -> anyhow::Result<Self> {
+        let sides = Sides::of(bench.pairing, &processors());
         let stages = (0..count).map(|guest| {
-            let name = format!("{}{}{count}{guest}", at.pairing as u8, router as u8);
-            let directory = at.directory.join(name);
+            let name = format!("{}{}{count}{guest}", bench.pairing as u8, router as u8);
+            let directory = bench.directory.join(name);
             fs::create_dir_all(&directory)?;
             let mut stage = programs::stage(&directory, programs::ringway()?, None);
-            stage.guest_programs.push(at.client.into());
+            stage.guest_programs.push(bench.client.into());
             Ok(stage)
         });
         let stages: Vec<Stage> = stages.collect::<anyhow::Result<_>>()?;
-        let started = namespaces::within(at.machine.id(), || {
-            let beside = keeping_to(&sides.rest, || router.start(&stages, at.pairing))??;
+        let started = namespaces::within(bench.machine.id(), || {
+            let beside = keeping_to(&sides.rest, || router.start(&stages, bench.pairing))??;
             let guests = stages.iter().zip(1..).map(|(stage, number)| {
-                sides.guest(0, || router.start_guest(stage, at.pairing, number))
+                sides.guest(0, || router.start_guest(stage, bench.pairing, number))
             });
             anyhow::Ok((beside, guests.collect::<anyhow::Result<_>>()?))
         })?;
         let (beside, guests) = started?;
-        let is_qemu = at.pairing == Pairing::QemuHost;
-        let name = at.client.file_name().filter(|_| is_qemu).unwrap_or(at.client.as_os_str());
+        let is_qemu = bench.pairing == Pairing::QemuHost;
+        let name = bench.client.file_name().filter(|_| is_qemu).unwrap_or(bench.client.as_os_str());
         let client = format!("{} nat-client", name.display());
         let mut rig = Self { client, is_qemu, guests, beside };
         for guest in &mut rig.guests {
             guest.wait_ready(0, BOOT_LIMIT)?;
-            router.configure(&mut Side::Guest(guest), at.pairing)?;
+            router.configure(&mut Side::Guest(guest), bench.pairing)?;
         }
         Ok(rig)
     }
