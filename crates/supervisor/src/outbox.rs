@@ -50,7 +50,7 @@ pub enum Sending {
 
 /// A message, with whatever belongs to it.
 #[derive(Debug)]
-struct Entry<M> {
+struct OutgoingMessage<M> {
     message: M,
     lane: Lane,
     owed: Vec<Owed>,
@@ -59,7 +59,7 @@ struct Entry<M> {
 /// See the module.
 #[derive(Debug)]
 pub struct Outbox<M> {
-    waiting: VecDeque<Entry<M>>,
+    waiting: VecDeque<OutgoingMessage<M>>,
     owed: BTreeMap<Owed, Instant>,
     given_back: Vec<u32>,
 }
@@ -73,21 +73,21 @@ impl<M> Default for Outbox<M> {
 impl<M> Outbox<M> {
     /// Appends a message; `owed`: the answers that it asks for.
     pub fn push(&mut self, message: M, lane: Lane, owed: Vec<Owed>) {
-        self.waiting.push_back(Entry { message, lane, owed });
+        self.waiting.push_back(OutgoingMessage { message, lane, owed });
     }
 
     /// Sends what can be sent.
     pub fn flush(&mut self, now: Instant, mut send: impl FnMut(&M) -> Sending) {
         let (mut at, mut held) = (0, Vec::new());
-        while let Some(entry) = self.waiting.get(at) {
-            if held.contains(&entry.lane) {
+        while let Some(outgoing) = self.waiting.get(at) {
+            if held.contains(&outgoing.lane) {
                 at += 1;
                 continue;
             }
-            match (send(&entry.message), entry.lane) {
+            match (send(&outgoing.message), outgoing.lane) {
                 (Sending::Left, _) => {
-                    let entry = self.waiting.remove(at);
-                    let owed = entry.into_iter().flat_map(|entry| entry.owed);
+                    let outgoing = self.waiting.remove(at);
+                    let owed = outgoing.into_iter().flat_map(|outgoing| outgoing.owed);
                     self.owed.extend(owed.map(|owed| (owed, now)));
                 }
                 (Sending::NoRoom, _) | (Sending::NoDescriptors, Lane::All) => return,
@@ -116,7 +116,7 @@ impl<M> Outbox<M> {
 
     /// The front-end is gone: its request is not sent any more, and no answer is waited for.
     pub fn forget_frame(&mut self, link: u32) {
-        self.waiting.retain(|entry| entry.lane != Lane::Frame(link));
+        self.waiting.retain(|outgoing| outgoing.lane != Lane::Frame(link));
         self.owed.remove(&Owed::Frame(link));
     }
 

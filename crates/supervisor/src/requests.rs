@@ -23,11 +23,11 @@ pub struct Requests {
 struct Request {
     port: u16,
     number: u32,
-    place: Place,
+    stage: RequestStage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum RequestStage {
     Waits,
     /// It could not be sent, and waits until then.
     WaitsUntil(Instant),
@@ -38,7 +38,7 @@ enum Place {
 impl Requests {
     /// A request of that front-end, at that port, is whole.
     pub fn add(&mut self, link: u32, port: u16, number: u32) {
-        self.open.insert(link, Request { port, number, place: Place::Waits });
+        self.open.insert(link, Request { port, number, stage: RequestStage::Waits });
     }
 
     /// Its request is done, or it has gone.
@@ -49,14 +49,14 @@ impl Requests {
     /// Whether the data plane has this request of that front-end, and may say that it is done.
     #[must_use]
     pub fn is_in_hand(&self, link: u32, number: u32) -> bool {
-        let is_it = |it: &Request| it.place == Place::InHand && it.number == number;
+        let is_it = |it: &Request| it.stage == RequestStage::InHand && it.number == number;
         self.open.get(&link).is_some_and(is_it)
     }
 
     /// It could not be sent.
     pub fn give_back(&mut self, link: u32, now: Instant) {
-        if let Some(it) = self.open.get_mut(&link).filter(|it| it.place == Place::InHand) {
-            it.place = Place::WaitsUntil(now + HAND_OVER_AGAIN);
+        if let Some(it) = self.open.get_mut(&link).filter(|it| it.stage == RequestStage::InHand) {
+            it.stage = RequestStage::WaitsUntil(now + HAND_OVER_AGAIN);
         }
     }
 
@@ -64,10 +64,10 @@ impl Requests {
     pub fn take_back(&mut self) -> Vec<RequestId> {
         let mut in_hand = Vec::new();
         for (&link, it) in &mut self.open {
-            if it.place == Place::InHand {
+            if it.stage == RequestStage::InHand {
                 in_hand.push((link, it.number));
             }
-            it.place = Place::Waits;
+            it.stage = RequestStage::Waits;
         }
         in_hand
     }
@@ -88,13 +88,13 @@ impl Requests {
             if is_one_by_one && has_one {
                 break;
             }
-            let is_ready = match it.place {
-                Place::Waits => true,
-                Place::WaitsUntil(at) => at <= now,
-                Place::InHand => false,
+            let is_ready = match it.stage {
+                RequestStage::Waits => true,
+                RequestStage::WaitsUntil(at) => at <= now,
+                RequestStage::InHand => false,
             };
             if is_ready && knows(it.port) {
-                it.place = Place::InHand;
+                it.stage = RequestStage::InHand;
                 has_one = true;
                 taken.push((link, it.port));
             }
@@ -105,9 +105,9 @@ impl Requests {
     /// When one that could not be sent is handed over again.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
-        let at = |it: &Request| match it.place {
-            Place::WaitsUntil(at) => Some(at),
-            Place::Waits | Place::InHand => None,
+        let at = |it: &Request| match it.stage {
+            RequestStage::WaitsUntil(at) => Some(at),
+            RequestStage::Waits | RequestStage::InHand => None,
         };
         self.open.values().filter_map(at).min()
     }
@@ -115,13 +115,13 @@ impl Requests {
     /// Whether the data plane has a request, or did not get it yet because it could not be sent.
     #[must_use]
     pub fn is_any_owed(&self) -> bool {
-        self.open.values().any(|it| it.place != Place::Waits)
+        self.open.values().any(|it| it.stage != RequestStage::Waits)
     }
 
     /// Whether the data plane has a request.
     #[must_use]
     pub fn is_any_in_hand(&self) -> bool {
-        self.open.values().any(|it| it.place == Place::InHand)
+        self.open.values().any(|it| it.stage == RequestStage::InHand)
     }
 
     /// Whether no front-end waits for an answer.

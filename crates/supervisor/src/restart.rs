@@ -78,7 +78,7 @@ const FAULTS: [i32; 5] = [4, 6, 7, 11, 31];
 
 /// How a data plane ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum PlaneExit {
     /// By itself, with that status.
     Exit(i32),
     /// By that signal, from wherever.
@@ -89,7 +89,7 @@ pub enum End {
     Condemned,
 }
 
-impl End {
+impl PlaneExit {
     fn is_from_outside(self) -> bool {
         matches!(self, Self::Signal(_)) && !self.is_fault()
     }
@@ -177,7 +177,7 @@ impl Restarts {
     pub fn died(
         &mut self,
         now: Instant,
-        end: End,
+        end: PlaneExit,
         busy: &[Busy],
         in_hand: &[RequestId],
     ) -> Verdict {
@@ -378,8 +378,8 @@ impl Restarts {
 mod tests {
     use super::*;
 
-    const KILL: End = End::Signal(9);
-    const SEGV: End = End::Signal(11);
+    const KILL: PlaneExit = PlaneExit::Signal(9);
+    const SEGV: PlaneExit = PlaneExit::Signal(11);
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -408,7 +408,7 @@ mod tests {
         assert!(!restarts.is_failing(start));
         for (at, wait, is_failing) in table {
             let now = start + ms(at);
-            let verdict = restarts.died(now, End::Exit(1), &[], &[]);
+            let verdict = restarts.died(now, PlaneExit::Exit(1), &[], &[]);
             assert_eq!((verdict.start_at - now, at), (ms(wait), at));
             assert_eq!((restarts.is_failing(now), at), (is_failing, at));
         }
@@ -453,18 +453,18 @@ mod tests {
 
     #[test]
     fn two_faults_in_a_row_blame_the_request_and_three_the_port_that_was_there_each_time() {
-        let exit = End::Exit(1);
+        let exit = PlaneExit::Exit(1);
         // Two ends, and whether the second one blames the request.
         let table = [
             (SEGV, SEGV, true),
-            (End::Signal(6), End::Signal(7), true),
-            (End::Signal(4), End::Signal(31), true),
-            (End::Hung, SEGV, true),
+            (PlaneExit::Signal(6), PlaneExit::Signal(7), true),
+            (PlaneExit::Signal(4), PlaneExit::Signal(31), true),
+            (PlaneExit::Hung, SEGV, true),
             (SEGV, KILL, false),
             (KILL, SEGV, false),
             (KILL, KILL, false),
             (exit, SEGV, false),
-            (End::Signal(15), End::Signal(15), false),
+            (PlaneExit::Signal(15), PlaneExit::Signal(15), false),
         ];
         for (first, second, blames) in table {
             let (now, mut restarts) = (Instant::now(), Restarts::default());
@@ -572,7 +572,7 @@ mod tests {
     fn the_supervisor_is_not_outside() {
         let (now, mut restarts) = (Instant::now(), Restarts::default());
         for wait in WAITS {
-            let verdict = restarts.died(now, End::Condemned, &visits([1]), &[(0, 1)]);
+            let verdict = restarts.died(now, PlaneExit::Condemned, &visits([1]), &[(0, 1)]);
             assert_eq!((verdict.start_at - now, verdict.quarantine.len()), (wait, 0));
         }
     }
@@ -625,7 +625,7 @@ mod tests {
         let end = now + QUARANTINED_FOR;
         while now < end {
             now += FORGOTTEN_AFTER / 2;
-            restarts.died(now, End::Exit(1), &[], &[]);
+            restarts.died(now, PlaneExit::Exit(1), &[], &[]);
         }
         assert_eq!(restarts.take_released(now), [2]);
         let verdict = restarts.died(now, SEGV, &visits([1]), &[]);

@@ -64,9 +64,9 @@ pub struct Look {
     pub again: Option<Instant>,
 }
 
-/// The question whether it goes on.
+/// The check whether it goes on.
 #[derive(Debug, Default)]
-struct Question {
+struct LivenessCheck {
     /// When it was asked last.
     asked: Option<Instant>,
     is_owed: bool,
@@ -76,7 +76,7 @@ struct Question {
     is_urgent: bool,
 }
 
-impl Question {
+impl LivenessCheck {
     fn has_moved(&self, beats: &[Beat]) -> bool {
         let before = self.counts.iter().copied().chain(std::iter::repeat(0));
         beats.iter().zip(before).any(|(beat, count)| beat.count.wrapping_sub(count) > ASKED_COUNT)
@@ -96,7 +96,7 @@ impl Question {
 /// Notices that a data plane does not go on.
 #[derive(Debug, Default)]
 pub struct Watch {
-    question: Question,
+    check: LivenessCheck,
     /// The last sign of life of each worker, and when it was new.
     beats: Vec<(Beat, Instant)>,
     /// A worker that stood still before counts from then on.
@@ -108,12 +108,12 @@ pub struct Watch {
 impl Watch {
     /// The kernel says that the process may have been stopped.
     pub fn doubts(&mut self) {
-        self.question.is_urgent = true;
+        self.check.is_urgent = true;
     }
 
     /// It says that it goes on.
     pub fn goes_on(&mut self) {
-        self.question.is_owed = false;
+        self.check.is_owed = false;
     }
 
     /// Looks once. `oldest`: since when the oldest answer is owed; `beats`: of its workers while it
@@ -123,12 +123,13 @@ impl Watch {
         if self.aborted.is_some() {
             return Look { act, asks: false, again: due };
         }
-        let asks = self.question.next(now, beats).is_some_and(|at| at <= now);
+        let asks = self.check.next(now, beats).is_some_and(|at| at <= now);
         if asks {
             let counts = beats.iter().map(|beat| beat.count).collect();
-            self.question = Question { asked: Some(now), is_owed: true, counts, is_urgent: false };
+            self.check =
+                LivenessCheck { asked: Some(now), is_owed: true, counts, is_urgent: false };
         }
-        let next = self.question.next(now, beats);
+        let next = self.check.next(now, beats);
         let owed = self.question_due();
         Look { act, asks, again: due.into_iter().chain(next).chain(owed).min() }
     }
@@ -175,7 +176,7 @@ impl Watch {
 
     /// Until when it must have said that it goes on.
     fn question_due(&self) -> Option<Instant> {
-        let asked = self.question.asked.filter(|_| self.question.is_owed)?;
+        let asked = self.check.asked.filter(|_| self.check.is_owed)?;
         Some(self.anew.map_or(asked, |anew| asked.max(anew)) + GOES_ON_WITHIN)
     }
 }

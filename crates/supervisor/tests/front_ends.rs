@@ -7,7 +7,7 @@ mod search;
 use std::time::{Duration, Instant};
 
 use port_of_front_ends::World;
-use ringway_supervisor::front_ends::{Event, HOLD_OFF, RETRY_AFTER, Way};
+use ringway_supervisor::front_ends::{Event, HOLD_OFF, RETRY_AFTER, SocketMode};
 use ringway_supervisor::wire::Offence;
 use search::search;
 
@@ -58,7 +58,7 @@ impl search::World for World {
             return vec![];
         }
         let mut acts = vec![Act::Wait, Act::WaitBusy, Act::Hold(!self.is_held), Act::Quarantine];
-        let may_come = self.way != Way::Given && self.comers < COMERS;
+        let may_come = self.mode != SocketMode::Given && self.comers < COMERS;
         acts.extend(may_come.then_some(Act::Come));
         if self.is_listening && self.queue > 0 {
             acts.extend([Act::Accept, Act::NotAccepted, Act::AcceptInVain]);
@@ -174,10 +174,12 @@ impl search::World for World {
             }
             return assert!(self.is_free);
         }
-        match self.way {
-            Way::Listen => assert!(self.is_listening && self.queue == 0, "it listens"),
-            Way::Given => assert!(self.is_linked != (self.gone > 0)),
-            Way::Connect | Way::Closed => assert!(self.is_linked || self.queue == 0, "one came"),
+        match self.mode {
+            SocketMode::Listen => assert!(self.is_listening && self.queue == 0, "it listens"),
+            SocketMode::Given => assert!(self.is_linked != (self.gone > 0)),
+            SocketMode::Connect | SocketMode::Closed => {
+                assert!(self.is_linked || self.queue == 0, "one came")
+            }
         }
         if self.is_linked {
             self.act(Act::Answer(false, false));
@@ -224,21 +226,21 @@ impl search::World for World {
 
 #[test]
 fn a_port_that_listens_serves_one_front_end_at_a_time_and_the_next_one_in_the_end() {
-    let states = search(World::new(Way::Listen), STEPS);
+    let states = search(World::new(SocketMode::Listen), STEPS);
     println!("{states} states");
     assert!(states > 10_000, "{states} states");
 }
 
 #[test]
 fn a_port_that_connects_comes_to_the_next_front_end() {
-    let states = search(World::new(Way::Connect), STEPS);
+    let states = search(World::new(SocketMode::Connect), STEPS);
     println!("{states} states");
     assert!(states > 1000, "{states} states");
 }
 
 #[test]
 fn a_front_end_that_was_given_is_served_once() {
-    let states = search(World::new(Way::Given), STEPS);
+    let states = search(World::new(SocketMode::Given), STEPS);
     println!("{states} states");
     assert!(states > 1000, "{states} states");
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::requests::Requests;
-use ringway_supervisor::restart::{End, Restarts};
+use ringway_supervisor::restart::{PlaneExit, Restarts};
 use ringway_supervisor::succession::{Effect, Event, PlaneNumber, Stage, Succession};
 use search::search;
 
@@ -138,7 +138,7 @@ impl World {
             let in_hand = self.requests.take_back();
             let sent: Vec<(u32, u32)> = std::mem::take(&mut self.sent).into_iter().collect();
             assert_eq!(in_hand, sent, "what it had is known");
-            let verdict = self.restarts.died(self.now, End::Signal(signal), &[], &in_hand);
+            let verdict = self.restarts.died(self.now, PlaneExit::Signal(signal), &[], &in_hand);
             start_at = verdict.start_at;
             verdict.refuse.into_iter().for_each(|(link, _)| self.leave(link));
         }

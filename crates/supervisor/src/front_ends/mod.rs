@@ -34,7 +34,7 @@ pub const OFFENCE_FORGOTTEN: Duration = Duration::from_secs(600);
 
 /// How the front-end is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum SocketMode {
     /// It connects to us.
     Listen,
     /// We connect to it.
@@ -59,9 +59,9 @@ pub struct History {
 /// The front-ends of one port.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    way: Way,
+    mode: SocketMode,
     is_listening: bool,
-    link: Option<Link>,
+    link: Option<LinkedFrontEnd>,
     /// A newcomer waits; when it is refused, if another one is linked.
     refuse_at: Option<Instant>,
     closing: Closing,
@@ -79,7 +79,7 @@ pub struct Admission {
 
 /// The front-end that is linked.
 #[derive(Debug, Clone, Default)]
-struct Link {
+struct LinkedFrontEnd {
     has_room: bool,
     is_read: bool,
 }
@@ -98,14 +98,14 @@ struct Closing {
 impl Admission {
     /// A new port; its listener is watched.
     #[must_use]
-    pub fn new(way: Way, now: Instant) -> Self {
+    pub fn new(mode: SocketMode, now: Instant) -> Self {
         Self {
-            way,
-            is_listening: way == Way::Listen,
+            mode,
+            is_listening: mode == SocketMode::Listen,
             link: None,
             refuse_at: None,
             closing: Closing::default(),
-            next_try: matches!(way, Way::Connect | Way::Given).then_some(now),
+            next_try: matches!(mode, SocketMode::Connect | SocketMode::Given).then_some(now),
             is_failure_told: false,
             is_held: false,
             is_quarantined: false,
@@ -115,11 +115,11 @@ impl Admission {
     }
 
     /// One that another supervisor had; nothing is watched until [`Event::Hold`] says so. The one
-    /// that was [given](Way::Given) has come.
+    /// that was [given](SocketMode::Given) has come.
     #[must_use]
-    pub fn resume(way: Way, history: History, now: Instant) -> Self {
-        let next_try = (way == Way::Connect).then_some(now);
-        Self { is_listening: false, is_held: true, next_try, history, ..Self::new(way, now) }
+    pub fn resume(mode: SocketMode, history: History, now: Instant) -> Self {
+        let next_try = (mode == SocketMode::Connect).then_some(now);
+        Self { is_listening: false, is_held: true, next_try, history, ..Self::new(mode, now) }
     }
 
     /// The front-ends that came before, for statistics and the record.
@@ -181,20 +181,21 @@ impl Admission {
     pub fn wake_at(&self) -> Option<Instant> {
         let slow = self.closing.since.filter(|_| !self.is_slow()).map(|since| since + SLOW_AFTER);
         let refusal = self.refuse_at.filter(|_| self.is_linked());
-        let is_tried = self.way == Way::Listen || self.may_connect();
+        let is_tried = self.mode == SocketMode::Listen || self.may_connect();
         slow.into_iter().chain(refusal).chain(self.next_try.filter(|_| is_tried)).min()
     }
 
     /// Whether a front-end that we connect to has a use now.
     fn may_connect(&self) -> bool {
-        let is_ours = matches!(self.way, Way::Connect | Way::Given);
+        let is_ours = matches!(self.mode, SocketMode::Connect | SocketMode::Given);
         let is_busy = self.is_linked() || self.is_closing();
         is_ours && !is_busy && !self.is_quarantined && !self.is_held
     }
 
     /// Whether the next front-end that connects has a use now: it is linked, or refused.
     fn wants_front_end(&self) -> bool {
-        let is_able = self.way == Way::Listen && self.next_try.is_none() && !self.is_quarantined;
+        let is_able =
+            self.mode == SocketMode::Listen && self.next_try.is_none() && !self.is_quarantined;
         let has_use = !self.has_newcomer() && (self.is_linked() || !self.is_closing());
         is_able && has_use && !self.is_held
     }

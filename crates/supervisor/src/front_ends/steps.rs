@@ -4,8 +4,8 @@ use std::mem;
 use std::time::Instant;
 
 use super::{
-    Admission, Effect, Event, GRACE, HOLD_OFF, HOLD_OFF_DOUBLED_MAX, Link, OFFENCE_FORGOTTEN,
-    RETRY_AFTER, SLOW_AFTER, Way,
+    Admission, Effect, Event, GRACE, HOLD_OFF, HOLD_OFF_DOUBLED_MAX, LinkedFrontEnd,
+    OFFENCE_FORGOTTEN, RETRY_AFTER, SLOW_AFTER, SocketMode,
 };
 use crate::wire::Offence;
 
@@ -29,7 +29,7 @@ impl Admission {
             Event::Connected => self.link(turn),
             Event::NotAccepted { why } => self.not_accepted(why, turn),
             Event::NotLinked => self.link = None,
-            Event::Linked => self.link = Some(Link { has_room: true, is_read: false }),
+            Event::Linked => self.link = Some(LinkedFrontEnd { has_room: true, is_read: false }),
             Event::Gone { link, offence, is_closing_here, is_plane_closing } => {
                 self.history.last_link = Some(link);
                 self.closing.is_here = is_closing_here;
@@ -51,7 +51,7 @@ impl Admission {
                     self.history.last_offence = None;
                 }
             }
-            Event::Close => self.way = Way::Closed,
+            Event::Close => self.mode = SocketMode::Closed,
             Event::Due => self.due(turn),
         }
     }
@@ -63,7 +63,7 @@ impl Admission {
         if is_closing {
             self.closing.since.get_or_insert(turn.now);
         }
-        let is_barred = self.is_quarantined || self.way == Way::Closed;
+        let is_barred = self.is_quarantined || self.mode == SocketMode::Closed;
         if is_barred && self.refuse_at.take().is_some() {
             turn.effects.push(Effect::Drop);
         }
@@ -84,7 +84,7 @@ impl Admission {
 
     fn link(&mut self, turn: &mut Turn<'_>) {
         self.refuse_at = None;
-        self.link = Some(Link { has_room: true, is_read: false });
+        self.link = Some(LinkedFrontEnd { has_room: true, is_read: false });
         self.is_failure_told = false;
         self.history.last_offence = None;
         turn.effects.push(Effect::Link);
@@ -100,7 +100,7 @@ impl Admission {
     fn gone(&mut self, offence: Option<(Offence, String)>, turn: &mut Turn<'_>) {
         self.link = None;
         match offence {
-            _ if self.way == Way::Closed => turn.effects.push(Effect::Free),
+            _ if self.mode == SocketMode::Closed => turn.effects.push(Effect::Free),
             Some((offence, why)) => self.hold_off(offence, why, turn),
             None => {}
         }
@@ -114,7 +114,7 @@ impl Admission {
         self.offences = (count, Some(turn.now));
         self.history.last_offence = Some(why.clone());
         let pause = if offence == Offence::Stalled { HOLD_OFF * (1 << count) } else { HOLD_OFF };
-        if matches!(self.way, Way::Listen | Way::Connect) {
+        if matches!(self.mode, SocketMode::Listen | SocketMode::Connect) {
             self.next_try = Some(turn.now + pause);
         }
         turn.effects.push(Effect::HoldOff { pause, why });
@@ -149,10 +149,10 @@ impl Admission {
     fn due(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
         let is_due = |at: &mut Instant| *at <= now;
-        if self.way == Way::Listen {
+        if self.mode == SocketMode::Listen {
             self.next_try.take_if(is_due);
         } else if self.may_connect() && self.next_try.take_if(is_due).is_some() {
-            self.next_try = (self.way == Way::Connect).then_some(now + RETRY_AFTER);
+            self.next_try = (self.mode == SocketMode::Connect).then_some(now + RETRY_AFTER);
             turn.effects.push(Effect::Connect);
         }
         if self.is_linked() && self.refuse_at.take_if(is_due).is_some() {

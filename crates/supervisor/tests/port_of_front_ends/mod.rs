@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::front_ends::{
-    Admission, Effect, Event, GRACE, HOLD_OFF, RETRY_AFTER, SLOW_AFTER, Way,
+    Admission, Effect, Event, GRACE, HOLD_OFF, RETRY_AFTER, SLOW_AFTER, SocketMode,
 };
 use ringway_supervisor::wire::Offence;
 
@@ -12,7 +12,7 @@ use ringway_supervisor::wire::Offence;
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub admission: Admission,
-    pub way: Way,
+    pub mode: SocketMode,
     pub now: Instant,
     pub comers: u32,
     pub moments: u32,
@@ -46,21 +46,21 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub fn new(way: Way) -> Self {
+    pub fn new(mode: SocketMode) -> Self {
         let now = Instant::now();
         Self {
-            admission: Admission::new(way, now),
-            way,
+            admission: Admission::new(mode, now),
+            mode,
             now,
             comers: 0,
             moments: 0,
-            queue: u32::from(way == Way::Given),
+            queue: u32::from(mode == SocketMode::Given),
             waiting: None,
             is_linked: false,
             has_room: false,
             gone: 0,
             refused: 0,
-            is_listening: way == Way::Listen,
+            is_listening: mode == SocketMode::Listen,
             is_reading: false,
             closes_here: false,
             plane_closes: false,
@@ -148,7 +148,7 @@ impl World {
     }
 
     fn connect(&mut self) -> Option<Event> {
-        assert!(self.way != Way::Listen && self.may_link() && !self.is_quiet());
+        assert!(self.mode != SocketMode::Listen && self.may_link() && !self.is_quiet());
         let last = self.connected_at.replace(self.now);
         assert!(last.is_none_or(|at| self.now >= at + RETRY_AFTER), "too often");
         self.queue = self.queue.checked_sub(1)?;
@@ -220,7 +220,7 @@ impl World {
         assert_eq!(self.admission.is_linked(), self.is_linked);
         assert_eq!(self.admission.has_newcomer(), self.waiting.is_some(), "none is forgotten");
         assert_eq!(self.admission.history().refused, self.refused);
-        let is_able = self.way == Way::Listen && !self.is_removed && !self.is_quarantined;
+        let is_able = self.mode == SocketMode::Listen && !self.is_removed && !self.is_quarantined;
         let has_use = self.is_linked || self.closing_since.is_none();
         let is_free = self.waiting.is_none() && self.quiet_until.is_none() && !self.is_held;
         assert_eq!(self.is_listening, is_able && has_use && is_free, "while there is a use");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringway_supervisor::restart::{Busy, End};
+use ringway_supervisor::restart::{Busy, PlaneExit};
 use ringway_switch::PortId;
 use tracing::info;
 
@@ -64,10 +64,10 @@ impl Planes {
     }
 
     /// How it ended; a system call that the sandbox forbids is noted.
-    pub fn shown(&mut self, end: End, plane: &Plane) -> String {
+    pub fn shown(&mut self, end: PlaneExit, plane: &Plane) -> String {
         match end {
-            End::Exit(status) => format!("exit status {status}"),
-            End::Signal(signal) => {
+            PlaneExit::Exit(status) => format!("exit status {status}"),
+            PlaneExit::Signal(signal) => {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
                 let forbidden = plane.forbidden.filter(|_| signal == SIGSYS);
                 self.counts.forbidden_call = forbidden.or(self.counts.forbidden_call);
@@ -76,8 +76,8 @@ impl Planes {
                 });
                 format!("{name} ({signal}){call}")
             }
-            End::Hung => "it did not answer".to_owned(),
-            End::Condemned => "the supervisor has killed it".to_owned(),
+            PlaneExit::Hung => "it did not answer".to_owned(),
+            PlaneExit::Condemned => "the supervisor has killed it".to_owned(),
         }
     }
 

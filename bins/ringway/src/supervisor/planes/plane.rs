@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ringway_foreign::UntrustedFd;
 use ringway_supervisor::outbox::{Outbox, Owed};
-use ringway_supervisor::restart::{Busy, End, RequestId};
+use ringway_supervisor::restart::{Busy, PlaneExit, RequestId};
 use ringway_supervisor::watch::{Act, Beat, Look, Watch};
 use ringway_supervisor::wire::{Batch, ToSupervisor};
 use ringway_switch::PortId;
@@ -255,14 +255,14 @@ impl Plane {
     }
 
     /// How it ended, if it has.
-    pub fn end(&self) -> Option<End> {
+    pub fn end(&self) -> Option<PlaneExit> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten()?;
         Some(match status.terminating_signal() {
-            _ if self.is_hung => End::Hung,
-            Some(SIGKILL) if self.is_condemned => End::Condemned,
-            Some(signal) => End::Signal(signal),
-            None => End::Exit(status.exit_status().unwrap_or(0)),
+            _ if self.is_hung => PlaneExit::Hung,
+            Some(SIGKILL) if self.is_condemned => PlaneExit::Condemned,
+            Some(signal) => PlaneExit::Signal(signal),
+            None => PlaneExit::Exit(status.exit_status().unwrap_or(0)),
         })
     }
 
@@ -297,7 +297,9 @@ mod tests {
     /// It says how it ended: killed by others, or for what it has done.
     #[test]
     fn one_that_is_killed_for_what_it_has_done_is_not_killed_from_outside() {
-        for (is_condemned, end) in [(false, End::Signal(SIGKILL)), (true, End::Condemned)] {
+        for (is_condemned, end) in
+            [(false, PlaneExit::Signal(SIGKILL)), (true, PlaneExit::Condemned)]
+        {
             let mut child = Command::new("sleep").arg("60").spawn().expect("it starts");
             let (channel, _theirs) = Channel::pair().expect("sockets");
             let plane = Plane::of(Pid::from_child(&child), channel);

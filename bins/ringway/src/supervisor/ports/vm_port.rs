@@ -23,7 +23,7 @@ use crate::supervisor::setup::activation::InheritedSocket;
 
 /// A virtual machine's port.
 pub struct VmPort {
-    way: Way,
+    socket: FrontEndSocket,
     pub mac: MacAddress,
     pub link: Option<FrontEnd>,
     /// Who may connect, and who did.
@@ -34,7 +34,7 @@ pub struct VmPort {
 }
 
 /// How the front-end is reached.
-enum Way {
+enum FrontEndSocket {
     Listen(Listener),
     Connect(PathBuf),
     /// It was there from the start, and there is no other one: `None` once it is served.
@@ -43,13 +43,13 @@ enum Way {
     Closed,
 }
 
-impl Way {
-    fn kind(&self) -> front_ends::Way {
+impl FrontEndSocket {
+    fn mode(&self) -> front_ends::SocketMode {
         match self {
-            Self::Listen(_) => front_ends::Way::Listen,
-            Self::Connect(_) => front_ends::Way::Connect,
-            Self::Given(_) => front_ends::Way::Given,
-            Self::Closed => front_ends::Way::Closed,
+            Self::Listen(_) => front_ends::SocketMode::Listen,
+            Self::Connect(_) => front_ends::SocketMode::Connect,
+            Self::Given(_) => front_ends::SocketMode::Given,
+            Self::Closed => front_ends::SocketMode::Closed,
         }
     }
 }
@@ -57,16 +57,16 @@ impl Way {
 impl VmPort {
     pub fn open(identity: &Identity, spec: &PortSpec) -> anyhow::Result<Self> {
         let closing = Closing::start()?;
-        let way = match &spec.kind {
-            PortKind::VmConnect { socket } => Way::Connect(socket.clone()),
-            PortKind::Vm { socket } => {
-                Way::Listen(listen(socket, identity.control())?.closed_by(&closing.closer))
-            }
+        let front_end_socket = match &spec.kind {
+            PortKind::VmConnect { socket } => FrontEndSocket::Connect(socket.clone()),
+            PortKind::Vm { socket } => FrontEndSocket::Listen(
+                listen(socket, identity.control())?.closed_by(&closing.closer),
+            ),
             PortKind::Tap { .. } | PortKind::TapFd { .. } | PortKind::Nat => {
                 unreachable!("only called for virtual machines")
             }
         };
-        let vm = Self::new(way, closing, identity.mac_of(spec));
+        let vm = Self::new(front_end_socket, closing, identity.mac_of(spec));
         vm.permit(spec)?;
         Ok(vm)
     }
@@ -90,17 +90,17 @@ impl VmPort {
         }
         let PortKind::Vm { socket: path } = &spec.kind else { bail!("it listens nowhere") };
         let closing = Closing::start()?;
-        let way = match socket {
+        let front_end_socket = match socket {
             InheritedSocket::Listening(socket) => {
                 let listener = Listener::resume(socket, path, Made::BY_OTHERS)?;
-                Way::Listen(listener.closed_by(&closing.closer))
+                FrontEndSocket::Listen(listener.closed_by(&closing.closer))
             }
             InheritedSocket::Connected(socket) => {
                 let connection = Connection::new(UnixStream::from(socket))?;
-                Way::Given(Some(Box::new(connection.closed_by(&closing.closer))))
+                FrontEndSocket::Given(Some(Box::new(connection.closed_by(&closing.closer))))
             }
         };
-        Ok(Self::new(way, closing, identity.mac_of(spec)))
+        Ok(Self::new(front_end_socket, closing, identity.mac_of(spec)))
     }
 
     /// One that another supervisor had, without its front-end.
@@ -114,13 +114,13 @@ impl VmPort {
         fds: &mut RecordFds,
     ) -> anyhow::Result<Self> {
         let closing = Closing::start()?;
-        let way = match (&record.listener, &spec.kind) {
+        let front_end_socket = match (&record.listener, &spec.kind) {
             (Some(made), _) => {
                 let listener = Listener::resume(fds.take(made.fd)?, &made.path, made.made())?;
-                Way::Listen(listener.closed_by(&closing.closer))
+                FrontEndSocket::Listen(listener.closed_by(&closing.closer))
             }
-            (None, PortKind::VmConnect { socket }) => Way::Connect(socket.clone()),
-            (None, PortKind::Vm { .. }) => Way::Given(None),
+            (None, PortKind::VmConnect { socket }) => FrontEndSocket::Connect(socket.clone()),
+            (None, PortKind::Vm { .. }) => FrontEndSocket::Given(None),
             _ => bail!("port {} has no listener", spec.name),
         };
         let history = History {
@@ -128,13 +128,13 @@ impl VmPort {
             last_offence: record.last_offence.clone(),
             refused: record.refused,
         };
-        let admission = Admission::resume(way.kind(), history, Instant::now());
-        Ok(Self { admission, ..Self::new(way, closing, identity.mac_of(spec)) })
+        let admission = Admission::resume(front_end_socket.mode(), history, Instant::now());
+        Ok(Self { admission, ..Self::new(front_end_socket, closing, identity.mac_of(spec)) })
     }
 
-    fn new(way: Way, closing: Closing, mac: MacAddress) -> Self {
-        let admission = Admission::new(way.kind(), Instant::now());
-        Self { way, mac, link: None, admission, closing, next: None }
+    fn new(socket: FrontEndSocket, closing: Closing, mac: MacAddress) -> Self {
+        let admission = Admission::new(socket.mode(), Instant::now());
+        Self { socket, mac, link: None, admission, closing, next: None }
     }
 
     /// Who may open the socket's file.
@@ -142,41 +142,42 @@ impl VmPort {
     /// # Errors
     /// The operating system refuses; then nothing has changed.
     pub fn permit(&self, spec: &PortSpec) -> anyhow::Result<()> {
-        let Way::Listen(listener) = &self.way else { return Ok(()) };
+        let FrontEndSocket::Listen(listener) = &self.socket else { return Ok(()) };
         permit(listener, spec)
     }
 
     /// No front-end may connect any more; a guest that is connected stays.
     pub fn close(&mut self) {
-        self.way = Way::Closed;
+        self.socket = FrontEndSocket::Closed;
     }
 
     pub fn listener(&self) -> Option<&Listener> {
-        match &self.way {
-            Way::Listen(listener) => Some(listener),
-            Way::Connect(_) | Way::Given(_) | Way::Closed => None,
+        match &self.socket {
+            FrontEndSocket::Listen(listener) => Some(listener),
+            FrontEndSocket::Connect(_) | FrontEndSocket::Given(_) | FrontEndSocket::Closed => None,
         }
     }
 
     /// Whether the only front-end that it will ever have has gone.
     pub fn is_over(&self) -> bool {
-        matches!(self.way, Way::Given(None)) && self.link.is_none()
+        matches!(self.socket, FrontEndSocket::Given(None)) && self.link.is_none()
     }
 
     /// Whether that is the front-end's end of a connection to this port.
     pub fn is_reached_by(&self, fd: BorrowedFd<'_>) -> bool {
         let is_linked = self.link.as_ref().is_some_and(|link| link.connection.is_reached_by(fd));
-        is_linked || matches!(&self.way, Way::Listen(listener) if listener.is_reached_by(fd))
+        is_linked
+            || matches!(&self.socket, FrontEndSocket::Listen(listener) if listener.is_reached_by(fd))
     }
 
     /// The front-end that was there from the start, or that can be connected to.
     pub fn connect(&mut self) -> Option<Connection> {
-        match &mut self.way {
-            Way::Given(connection) => connection.take().map(|connection| *connection),
-            Way::Connect(socket) => {
+        match &mut self.socket {
+            FrontEndSocket::Given(connection) => connection.take().map(|connection| *connection),
+            FrontEndSocket::Connect(socket) => {
                 Some(Connection::connect(socket).ok()?.closed_by(&self.closing.closer))
             }
-            Way::Listen(_) | Way::Closed => None,
+            FrontEndSocket::Listen(_) | FrontEndSocket::Closed => None,
         }
     }
 }
