@@ -31,7 +31,7 @@ pub(super) struct Chatter {
 
 /// The verdict on a line.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum Decision {
     /// It is said, and so many before it were not.
     Say {
         left_out: u64,
@@ -54,16 +54,16 @@ impl Chatter {
     /// The same for what is no port.
     pub(super) fn say_of(&mut self, port: Option<&str>, line: impl FnOnce()) {
         match self.judge(Instant::now()) {
-            Verdict::Say { left_out: 0 } => line(),
-            Verdict::Say { left_out } => {
+            Decision::Say { left_out: 0 } => line(),
+            Decision::Say { left_out } => {
                 warn!(port, "{left_out} lines were left out");
                 line();
             }
-            Verdict::Stop => {
+            Decision::Stop => {
                 let pause = LINE_EVERY * (LINES_MAX / 2);
                 warn!(port, "too many lines: the next ones are left out for {pause:?} or longer");
             }
-            Verdict::LeaveOut => {}
+            Decision::LeaveOut => {}
         }
     }
 
@@ -83,7 +83,7 @@ impl Chatter {
         }
     }
 
-    fn judge(&mut self, now: Instant) -> Verdict {
+    fn judge(&mut self, now: Instant) -> Decision {
         let over = now.saturating_duration_since(self.since).as_secs() / LINE_EVERY.as_secs();
         let over = u32::try_from(over).unwrap_or(u32::MAX).min(self.spent);
         self.spent -= over;
@@ -92,10 +92,10 @@ impl Chatter {
         let most = if self.left_out == 0 { LINES_MAX } else { LINES_MAX / 2 };
         if self.spent >= most {
             self.left_out += 1;
-            return if self.left_out == 1 { Verdict::Stop } else { Verdict::LeaveOut };
+            return if self.left_out == 1 { Decision::Stop } else { Decision::LeaveOut };
         }
         self.spent += 1;
-        Verdict::Say { left_out: std::mem::take(&mut self.left_out) }
+        Decision::Say { left_out: std::mem::take(&mut self.left_out) }
     }
 }
 
@@ -103,7 +103,7 @@ impl Chatter {
 mod tests {
     use super::*;
 
-    const SAID: Verdict = Verdict::Say { left_out: 0 };
+    const SAID: Decision = Decision::Say { left_out: 0 };
 
     #[test]
     fn a_line_every_now_and_then_is_always_said() {
@@ -121,14 +121,14 @@ mod tests {
         for _ in 0..LINES_MAX {
             assert_eq!(chatter.judge(start), SAID);
         }
-        assert_eq!(chatter.judge(start), Verdict::Stop);
+        assert_eq!(chatter.judge(start), Decision::Stop);
         let half = LINE_EVERY * (LINES_MAX / 2);
         for at_ms in 0..500 {
             let at = start + Duration::from_millis(at_ms * 64);
-            assert_eq!(chatter.judge(at), Verdict::LeaveOut, "{at_ms}");
+            assert_eq!(chatter.judge(at), Decision::LeaveOut, "{at_ms}");
         }
         let later = start + half + LINE_EVERY;
-        assert_eq!(chatter.judge(later), Verdict::Say { left_out: 501 });
+        assert_eq!(chatter.judge(later), Decision::Say { left_out: 501 });
         let more = (0..LINES_MAX).filter(|_| chatter.judge(later) == SAID).count();
         assert_eq!(more, (LINES_MAX / 2) as usize);
     }
@@ -139,7 +139,7 @@ mod tests {
         let start = Instant::now();
         let said = (0..86_400 * 10)
             .map(|tenth| chatter.judge(start + Duration::from_millis(100 * tenth)))
-            .filter(|verdict| *verdict != Verdict::LeaveOut)
+            .filter(|verdict| *verdict != Decision::LeaveOut)
             .count();
         assert!((80_000..90_000).contains(&said), "{said}");
     }

@@ -42,12 +42,12 @@ pub struct Logging {
 #[derive(Debug, Clone)]
 pub struct Log {
     format: Format,
-    queue: SyncSender<Entry>,
+    queue: SyncSender<LogItem>,
     lost: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-enum Entry {
+enum LogItem {
     Line(Vec<u8>),
     /// Everything before is to be written; then this sender is dropped.
     Flush(SyncSender<()>),
@@ -140,12 +140,12 @@ impl Log {
     pub fn flush(&self, at_most: Duration) {
         let until = Instant::now() + at_most;
         let (done, is_done) = mpsc::sync_channel(0);
-        let mut entry = Entry::Flush(done);
-        while let Err(TrySendError::Full(refused)) = self.queue.try_send(entry) {
+        let mut item = LogItem::Flush(done);
+        while let Err(TrySendError::Full(refused)) = self.queue.try_send(item) {
             if Instant::now() >= until {
                 return;
             }
-            entry = refused;
+            item = refused;
             std::thread::sleep(FLUSH_PAUSE);
         }
         // An error either way: the sender was dropped, or it took too long.
@@ -153,7 +153,7 @@ impl Log {
     }
 
     fn put(&self, line: Vec<u8>) {
-        if self.queue.try_send(Entry::Line(line)).is_err() {
+        if self.queue.try_send(LogItem::Line(line)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -209,27 +209,27 @@ impl Write for StandardError {
 }
 
 /// Writes what comes through the queue until nothing can come any more.
-fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, format: Format, to: &mut impl Write) {
+fn write_all(entries: &Receiver<LogItem>, lost: &AtomicU64, format: Format, to: &mut impl Write) {
     loop {
-        let entry = match entries.try_recv() {
-            Ok(entry) => entry,
+        let item = match entries.try_recv() {
+            Ok(item) => item,
             Err(TryRecvError::Empty) => {
                 // All lines before those that were lost are written.
                 say_lost(lost, format, to);
                 match entries.recv() {
-                    Ok(entry) => entry,
+                    Ok(item) => item,
                     Err(_) => return,
                 }
             }
             Err(TryRecvError::Disconnected) => return,
         };
-        match entry {
-            Entry::Line(line) => {
+        match item {
+            LogItem::Line(line) => {
                 if to.write_all(&line).is_err() {
                     lost.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            Entry::Flush(done) => {
+            LogItem::Flush(done) => {
                 say_lost(lost, format, to);
                 drop(done);
             }
@@ -278,10 +278,10 @@ mod tests {
     fn written(lines: &[&str], lost: &AtomicU64, disk: &mut Disk) {
         let (queue, entries) = mpsc::sync_channel(LINES_MAX);
         for line in lines {
-            queue.send(Entry::Line(line.as_bytes().to_vec())).expect("room");
+            queue.send(LogItem::Line(line.as_bytes().to_vec())).expect("room");
         }
         let (done, _is_done) = mpsc::sync_channel(0);
-        queue.send(Entry::Flush(done)).expect("room");
+        queue.send(LogItem::Flush(done)).expect("room");
         drop(queue);
         write_all(&entries, lost, Format::Text, disk);
     }

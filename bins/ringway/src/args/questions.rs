@@ -10,7 +10,7 @@ use ringway_net::DropReason;
 use super::AskArgs;
 use crate::control::Direction;
 use crate::front_end::FrontEnd;
-use crate::metrics::place::Place;
+use crate::metrics::listen_address::ListenAddress;
 use crate::places;
 use crate::qemu_version::QemuVersion;
 
@@ -51,7 +51,7 @@ pub struct TopArgs {
 pub struct MetricsArgs {
     /// Answer scrapers here until a signal comes: ADDRESS:PORT, or the path of a socket
     #[arg(long, value_name = "PLACE")]
-    pub listen: Option<Place>,
+    pub listen: Option<ListenAddress>,
     /// The control socket of the ringway to ask [default: as for `ringway run`]
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use ringway_supervisor::wire::{SeenIp, Station};
 use ringway_switch::{Vlan, VlanId};
 
-use super::messages::{Entry, Link};
-use super::neighbour::{Address, Known, Neighbour, Owner};
+use super::messages::{BridgeEntry, KernelLink};
+use super::neighbour::{Address, Neighbour, NeighbourEntry, Owner};
 use crate::host_routes::overlap;
 
 /// A tap that is a port of a bridge, perhaps.
@@ -19,15 +19,15 @@ pub struct TapPort {
 }
 
 /// The entries of these stations at these taps.
-pub fn left(entries: &[Entry], taps: &[TapPort], stations: &[Station]) -> Vec<Entry> {
-    let has_left = |entry: &Entry| {
+pub fn left(entries: &[BridgeEntry], taps: &[TapPort], stations: &[Station]) -> Vec<BridgeEntry> {
+    let has_left = |entry: &BridgeEntry| {
         let mut at = taps.iter().filter(|tap| tap.interface == entry.interface);
         at.any(|tap| stations.iter().any(|station| is_it(entry, &tap.vlan, station)))
     };
     entries.iter().filter(|entry| entry.is_learned && has_left(entry)).copied().collect()
 }
 
-fn is_it(entry: &Entry, tap: &Vlan, station: &Station) -> bool {
+fn is_it(entry: &BridgeEntry, tap: &Vlan, station: &Station) -> bool {
     if entry.address != station.address {
         return false;
     }
@@ -72,7 +72,7 @@ pub struct Wanted {
 
 /// The neighbours that the bridges behind taps are to have: each of those that are in the VLAN of
 /// what the tap carries without a tag.
-pub fn neighbours(links: &[Link], taps: &[TapPort], residents: &[Resident]) -> Vec<Wanted> {
+pub fn neighbours(links: &[KernelLink], taps: &[TapPort], residents: &[Resident]) -> Vec<Wanted> {
     let of_tap = |tap: &TapPort| {
         let bridge = bridge_of(links, tap.interface)?;
         let vlan = tap.vlan.of_untagged()?.raw();
@@ -91,7 +91,7 @@ pub fn neighbours(links: &[Link], taps: &[TapPort], residents: &[Resident]) -> V
 }
 
 /// The bridge that an interface is a port of.
-pub fn bridge_of(links: &[Link], interface: u32) -> Option<u32> {
+pub fn bridge_of(links: &[KernelLink], interface: u32) -> Option<u32> {
     links.iter().find(|link| link.interface == interface)?.bridge
 }
 
@@ -135,7 +135,7 @@ pub struct Differences {
 /// An entry that is not a ringway's stays as it is.
 pub fn differences(
     bridges: &[u32],
-    present: &[Known],
+    present: &[NeighbourEntry],
     addresses: &[Address],
     wanted: &[Wanted],
 ) -> Differences {
@@ -149,7 +149,7 @@ pub fn differences(
         allowed.push(wanted.neighbour);
         let Neighbour { interface, ip, address } = wanted.neighbour;
         let there = present.iter().find(|it| (it.interface, it.ip) == (interface, ip));
-        let is_same = |it: &Known| it.address == Some(address);
+        let is_same = |it: &NeighbourEntry| it.address == Some(address);
         match there {
             None => all.new.push(wanted.neighbour),
             Some(it) if it.owner == Owner::Other => {
@@ -164,8 +164,9 @@ pub fn differences(
             Some(_) => all.waiting += 1,
         }
     }
-    let is_ours = |it: &&Known| bridges.contains(&it.interface) && it.owner == Owner::Ringway;
-    for &Known { interface, ip, address, .. } in present.iter().filter(is_ours) {
+    let is_ours =
+        |it: &&NeighbourEntry| bridges.contains(&it.interface) && it.owner == Owner::Ringway;
+    for &NeighbourEntry { interface, ip, address, .. } in present.iter().filter(is_ours) {
         // An entry that differs in its station only is replaced.
         if !allowed.iter().any(|it| (it.interface, it.ip) == (interface, ip)) {
             let address = address.unwrap_or_default();
@@ -202,7 +203,7 @@ fn is_broadcast(ip: IpAddr) -> bool {
 }
 
 /// The smallest MTU among these taps and what is in the same bridges.
-pub fn smallest_mtu(links: &[Link], taps: &[u32]) -> Option<u32> {
+pub fn smallest_mtu(links: &[KernelLink], taps: &[u32]) -> Option<u32> {
     let own = links.iter().filter(|link| taps.contains(&link.interface));
     let bridges: Vec<u32> = own.clone().filter_map(|link| link.bridge).collect();
     let behind = links.iter().filter(|link| {
@@ -224,7 +225,8 @@ mod tests {
     #[test]
     fn what_a_bridge_has_learned_of_a_station_at_its_tap_goes() {
         let station = |vlan| Station { vlan, address: ADDRESS };
-        let entry = |interface, vlan| Entry { interface, address: ADDRESS, vlan, is_learned: true };
+        let entry =
+            |interface, vlan| BridgeEntry { interface, address: ADDRESS, vlan, is_learned: true };
         let plain = TapPort { interface: 1, vlan: Vlan::None };
         let ten = TapPort { interface: 2, vlan: Vlan::Access(vlan(10)) };
         let tagged = [vlan(10), vlan(20)].into_iter().collect();
@@ -241,7 +243,12 @@ mod tests {
 
     #[test]
     fn bridges_get_the_neighbours_of_their_network_and_lose_those_that_have_left() {
-        let link = |interface, bridge| Link { interface, mtu: 1500, bridge, ..Link::default() };
+        let link = |interface, bridge| KernelLink {
+            interface,
+            mtu: 1500,
+            bridge,
+            ..KernelLink::default()
+        };
         let links = [link(1, Some(8)), link(2, Some(9)), link(3, None), link(9, None)];
         let (ten, twenty) = (vlan(10), vlan(20));
         let tap = |interface, vlan| TapPort { interface, vlan: Vlan::Access(vlan) };
@@ -263,11 +270,11 @@ mod tests {
         assert_eq!(all(&wanted), [of(8, 1, 1), of(9, 2, 2)]);
         // Left behind, right, moved to another station, and of a bridge that is not ours.
         let left = [of(8, 4, 4), of(8, 1, 1), of(9, 5, 2), of(7, 4, 4)];
-        let present = left.map(|it| known(it, Owner::Ringway));
+        let present = left.map(|it| entry(it, Owner::Ringway));
         let done = differences(&[8, 9], &present, &[], &wanted);
         let (gone, other) = (vec![left[0]], vec![of(9, 2, 2)]);
         assert_eq!(done, Differences { gone, other, ..Differences::default() });
-        let present = all(&wanted).into_iter().map(|it| known(it, Owner::Ringway));
+        let present = all(&wanted).into_iter().map(|it| entry(it, Owner::Ringway));
         let present: Vec<_> = present.collect();
         let (nothing, new) = (Differences::default(), all(&wanted));
         assert_eq!(differences(&[8, 9], &present, &[], &wanted), nothing);
@@ -281,8 +288,8 @@ mod tests {
         assert_eq!(told, [Wanted { neighbour, is_locked: true }], "what others say is less");
     }
 
-    fn known(Neighbour { interface, ip, address }: Neighbour, owner: Owner) -> Known {
-        Known { interface, ip, address: Some(address), owner }
+    fn entry(Neighbour { interface, ip, address }: Neighbour, owner: Owner) -> NeighbourEntry {
+        NeighbourEntry { interface, ip, address: Some(address), owner }
     }
 
     #[test]
@@ -291,14 +298,14 @@ mod tests {
         let neighbour = Neighbour { interface: 8, ip: ip("10.0.0.7"), address: ADDRESS };
         let wanted = |is_locked| [Wanted { neighbour, is_locked }];
         let elsewhere = Neighbour { address: [4; 6], ..neighbour };
-        let silent = Known { address: None, ..known(neighbour, Owner::Kernel) };
+        let silent = NeighbourEntry { address: None, ..entry(neighbour, Owner::Kernel) };
         // The entry that is there; the outcome for a guest seen there, and for one locked to it.
         for (present, seen, locked) in [
-            (known(neighbour, Owner::Other), "refused", "refused"),
-            (known(elsewhere, Owner::Other), "refused", "refused"),
-            (known(elsewhere, Owner::Ringway), "replaced", "replaced"),
-            (known(neighbour, Owner::Kernel), "replaced", "replaced"),
-            (known(elsewhere, Owner::Kernel), "waits", "replaced"),
+            (entry(neighbour, Owner::Other), "refused", "refused"),
+            (entry(elsewhere, Owner::Other), "refused", "refused"),
+            (entry(elsewhere, Owner::Ringway), "replaced", "replaced"),
+            (entry(neighbour, Owner::Kernel), "replaced", "replaced"),
+            (entry(elsewhere, Owner::Kernel), "waits", "replaced"),
             (silent, "replaced", "replaced"),
         ] {
             for (is_locked, expected) in [(false, seen), (true, locked)] {
@@ -355,7 +362,8 @@ mod tests {
 
     #[test]
     fn the_smallest_mtu_is_that_of_what_a_bridge_has() {
-        let link = |interface, mtu, bridge| Link { interface, mtu, bridge, ..Link::default() };
+        let link =
+            |interface, mtu, bridge| KernelLink { interface, mtu, bridge, ..KernelLink::default() };
         let links = [
             link(1, 1500, Some(9)),
             link(2, 1450, Some(9)),
@@ -372,12 +380,12 @@ mod tests {
     fn nothing_else_goes() {
         let taps = [TapPort { interface: 1, vlan: Vlan::None }];
         let stations = [Station { vlan: 0, address: ADDRESS }];
-        let entry = Entry { interface: 1, address: ADDRESS, vlan: 0, is_learned: true };
+        let entry = BridgeEntry { interface: 1, address: ADDRESS, vlan: 0, is_learned: true };
         let other = [2, 0, 0, 0, 0, 2];
         let others = [
-            Entry { interface: 2, ..entry },
-            Entry { address: other, ..entry },
-            Entry { is_learned: false, ..entry },
+            BridgeEntry { interface: 2, ..entry },
+            BridgeEntry { address: other, ..entry },
+            BridgeEntry { is_learned: false, ..entry },
         ];
         assert_eq!(left(&others, &taps, &stations), []);
         assert_eq!(left(&[entry], &taps, &stations), [entry]);

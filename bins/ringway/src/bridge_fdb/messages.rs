@@ -14,14 +14,14 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::neighbour::{self, Address, Known, bytes};
+use super::neighbour::{self, Address, NeighbourEntry, bytes};
 
 /// Most messages of one datagram: it has 32 KiB, and each its header.
 const MESSAGES_MAX: usize = 4096;
 
 /// One address at a port of a bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct BridgeEntry {
     /// The interface that is the bridge's port.
     pub interface: u32,
     pub address: [u8; 6],
@@ -35,9 +35,9 @@ pub struct Entry {
 /// One thing that the kernel says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    Entry(Entry),
-    Link(Link),
-    Neighbour(Known),
+    Entry(BridgeEntry),
+    Link(KernelLink),
+    Neighbour(NeighbourEntry),
     Address(Address),
     /// That was all; the tables have changed meanwhile, so some may be missing.
     Done {
@@ -59,7 +59,7 @@ pub fn list(number: u32) -> Vec<u8> {
 
 /// An interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Link {
+pub struct KernelLink {
     pub interface: u32,
     pub name: String,
     pub mtu: u32,
@@ -86,7 +86,7 @@ pub fn one_link(interface: u32, number: u32) -> Vec<u8> {
 }
 
 /// Takes an entry away.
-pub fn remove(entry: &Entry, number: u32) -> Vec<u8> {
+pub fn remove(entry: &BridgeEntry, number: u32) -> Vec<u8> {
     let mut message = about(entry.interface);
     message.header.flags = NeighbourFlags::Controller;
     message.attributes.push(NeighbourAttribute::LinkLayerAddress(entry.address.to_vec()));
@@ -134,9 +134,9 @@ fn meaning(message: NetlinkMessage<RouteNetlinkMessage>, number: u32) -> Said {
             Some(code) => Said::Refused(code.get().saturating_neg()),
         },
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(message)) => {
-            match (entry(&message), neighbour::known(&message)) {
+            match (entry(&message), neighbour::entry(&message)) {
                 (Some(entry), _) => Said::Entry(entry),
-                (None, Some(known)) => Said::Neighbour(known),
+                (None, Some(it)) => Said::Neighbour(it),
                 (None, None) => Said::Other,
             }
         }
@@ -150,8 +150,8 @@ fn meaning(message: NetlinkMessage<RouteNetlinkMessage>, number: u32) -> Said {
     }
 }
 
-fn link(message: &LinkMessage) -> Option<Link> {
-    let mut link = Link { interface: message.header.index, ..Link::default() };
+fn link(message: &LinkMessage) -> Option<KernelLink> {
+    let mut link = KernelLink { interface: message.header.index, ..KernelLink::default() };
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
@@ -164,7 +164,7 @@ fn link(message: &LinkMessage) -> Option<Link> {
     (link.mtu > 0).then_some(link)
 }
 
-fn note_details(link: &mut Link, details: &[LinkInfo]) {
+fn note_details(link: &mut KernelLink, details: &[LinkInfo]) {
     for detail in details {
         match detail {
             LinkInfo::PortData(InfoPortData::BridgePort(port)) => {
@@ -178,7 +178,7 @@ fn note_details(link: &mut Link, details: &[LinkInfo]) {
     }
 }
 
-fn entry(message: &NeighbourMessage) -> Option<Entry> {
+fn entry(message: &NeighbourMessage) -> Option<BridgeEntry> {
     let header = &message.header;
     let (mut address, mut vlan) = (None, 0);
     for attribute in &message.attributes {
@@ -195,7 +195,12 @@ fn entry(message: &NeighbourMessage) -> Option<Entry> {
     let is_put_there = header.flags.intersects(by_others);
     let is_learned = is_aging && !is_put_there;
     let is_bridge = header.family == AddressFamily::Bridge;
-    is_bridge.then_some(Entry { interface: header.ifindex, address: address?, vlan, is_learned })
+    is_bridge.then_some(BridgeEntry {
+        interface: header.ifindex,
+        address: address?,
+        vlan,
+        is_learned,
+    })
 }
 
 #[cfg(test)]
@@ -218,13 +223,13 @@ mod tests {
     #[test]
     fn entries_are_read() {
         let learned =
-            Entry { interface: 3, address: [2, 0, 0, 0, 0, 1], vlan: 10, is_learned: true };
+            BridgeEntry { interface: 3, address: [2, 0, 0, 0, 0, 1], vlan: 10, is_learned: true };
         let datagram =
             [told(2, 2), told(4, 0), told(0x40, 0), told(0x80, 0), told(2, 0x10), told(2, 0x40)];
         let datagram = datagram.concat();
         let said = read(&datagram, 7).expect("a datagram");
         let kinds = [true, true, false, false, false, false];
-        let expected = kinds.map(|is_learned| Said::Entry(Entry { is_learned, ..learned }));
+        let expected = kinds.map(|is_learned| Said::Entry(BridgeEntry { is_learned, ..learned }));
         assert_eq!(said, expected);
         assert_eq!(read(&datagram, 8).expect("a datagram"), vec![Said::Other; 6]);
     }
@@ -246,7 +251,8 @@ mod tests {
 
     #[test]
     fn requests_say_what_is_wanted() {
-        let entry = Entry { interface: 3, address: [2, 0, 0, 0, 0, 1], vlan: 10, is_learned: true };
+        let entry =
+            BridgeEntry { interface: 3, address: [2, 0, 0, 0, 0, 1], vlan: 10, is_learned: true };
         let bytes = remove(&entry, 7);
         assert_eq!(bytes[4..6], 29u16.to_ne_bytes());
         assert_eq!((bytes[16], &bytes[20..24], bytes[26]), (7, &3u32.to_ne_bytes()[..], 4));
@@ -263,9 +269,9 @@ mod tests {
             let bytes = add(&own, 7);
             assert_eq!((&bytes[20..24], bytes[24]), (&3u32.to_ne_bytes()[..], 0x40));
             let address = Some(own.address);
-            let known = |owner| Known { interface: 3, ip, address, owner };
+            let neighbour = |owner| NeighbourEntry { interface: 3, ip, address, owner };
             let said = |bytes: &[u8]| read(bytes, 7).expect("one");
-            assert_eq!(said(&bytes), [Said::Neighbour(known(Owner::Ringway))]);
+            assert_eq!(said(&bytes), [Said::Neighbour(neighbour(Owner::Ringway))]);
             let at = bytes.windows(2).rposition(|pair| pair == [117, 0]).expect("a protocol");
             let with = |at: usize, value| {
                 let mut bytes = bytes.clone();
@@ -275,9 +281,9 @@ mod tests {
             let (state, flags) = (24, 26);
             let others = [with(at, 11), with(at, 0), with(state, 0x80), with(flags, 0x10)];
             for bytes in others {
-                assert_eq!(said(&bytes), [Said::Neighbour(known(Owner::Other))]);
+                assert_eq!(said(&bytes), [Said::Neighbour(neighbour(Owner::Other))]);
             }
-            assert_eq!(said(&with(state, 4)), [Said::Neighbour(known(Owner::Kernel))]);
+            assert_eq!(said(&with(state, 4)), [Said::Neighbour(neighbour(Owner::Kernel))]);
             assert_eq!(neighbour::remove(&own, 7)[4..6], 29u16.to_ne_bytes());
             // Either it creates, and nothing was there, or it replaces.
             assert_eq!((&add(&own, 7)[6..8], &replace(&own, 7)[6..8]), (&[5, 6][..], &[5, 1][..]));

@@ -22,8 +22,8 @@ use rustix::net::{
 
 pub use decide::{Objection, Resident, TapPort, bridge_of, neighbours, smallest_mtu};
 use decide::{Wanted, differences, left};
-use messages::{Entry, Link, Said};
-use neighbour::{Address, Known, Neighbour};
+use messages::{BridgeEntry, KernelLink, Said};
+use neighbour::{Address, Neighbour, NeighbourEntry};
 
 /// Longest wait for an answer of the kernel, which gives it within the call that asks.
 const ANSWER_MAX: std::time::Duration = std::time::Duration::from_secs(1);
@@ -101,8 +101,9 @@ impl Netlink {
         // A list that is torn only leads to one change more, or later.
         let request = neighbour::list(self.next_number());
         let (said, _) = self.ask_for_all(&request)?;
-        let known = |said| if let Said::Neighbour(known) = said { Some(known) } else { None };
-        let present: Vec<Known> = said.into_iter().filter_map(known).collect();
+        let neighbour =
+            |said| if let Said::Neighbour(neighbour) = said { Some(neighbour) } else { None };
+        let present: Vec<NeighbourEntry> = said.into_iter().filter_map(neighbour).collect();
         let request = neighbour::addresses(self.next_number());
         let (said, _) = self.ask_for_all(&request)?;
         let address = |said| if let Said::Address(address) = said { Some(address) } else { None };
@@ -131,7 +132,7 @@ impl Netlink {
     ///
     /// # Errors
     /// The kernel refuses, or does not answer.
-    pub fn links(&mut self) -> anyhow::Result<Vec<Link>> {
+    pub fn links(&mut self) -> anyhow::Result<Vec<KernelLink>> {
         let request = messages::links(self.next_number());
         let said = self.ask_for_all(&request)?;
         let link = |said| if let Said::Link(link) = said { Some(link) } else { None };
@@ -142,7 +143,7 @@ impl Netlink {
     ///
     /// # Errors
     /// There is none, or the kernel does not answer.
-    pub fn link(&mut self, interface: u32) -> anyhow::Result<Link> {
+    pub fn link(&mut self, interface: u32) -> anyhow::Result<KernelLink> {
         let request = messages::one_link(interface, self.next_number());
         self.send(&request)?;
         let mut found = None;
@@ -159,7 +160,7 @@ impl Netlink {
         bail!("the kernel does not answer")
     }
 
-    fn list(&mut self) -> anyhow::Result<Vec<Entry>> {
+    fn list(&mut self) -> anyhow::Result<Vec<BridgeEntry>> {
         let (mut entries, mut is_torn) = self.list_once()?;
         for _ in 1..ATTEMPTS_MAX {
             if !is_torn {
@@ -170,7 +171,7 @@ impl Netlink {
         Ok(entries)
     }
 
-    fn list_once(&mut self) -> anyhow::Result<(Vec<Entry>, bool)> {
+    fn list_once(&mut self) -> anyhow::Result<(Vec<BridgeEntry>, bool)> {
         let request = messages::list(self.next_number());
         let (said, is_torn) = self.ask_for_all(&request)?;
         let entry = |said| if let Said::Entry(entry) = said { Some(entry) } else { None };

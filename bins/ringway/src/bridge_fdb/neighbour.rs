@@ -39,7 +39,7 @@ pub enum Owner {
 
 /// A neighbour that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
+pub struct NeighbourEntry {
     pub interface: u32,
     pub ip: IpAddr,
     /// `None`: no station has answered.
@@ -117,7 +117,7 @@ pub(super) fn bytes(message: RouteNetlinkMessage, flags: u16, number: u32) -> Ve
 }
 
 /// The neighbour that a message is about.
-pub fn known(message: &NeighbourMessage) -> Option<Known> {
+pub fn entry(message: &NeighbourMessage) -> Option<NeighbourEntry> {
     let (mut ip, mut address, mut protocol) = (None, None, RouteProtocol::Unspec);
     for attribute in &message.attributes {
         match attribute {
@@ -139,7 +139,7 @@ pub fn known(message: &NeighbourMessage) -> Option<Known> {
         (_, OWN | RouteProtocol::Unspec | RouteProtocol::Kernel) => Owner::Kernel,
         _ => Owner::Other,
     };
-    Some(Known { interface: message.header.ifindex, ip: ip?, address, owner })
+    Some(NeighbourEntry { interface: message.header.ifindex, ip: ip?, address, owner })
 }
 
 /// The address that a message tells.

@@ -9,11 +9,11 @@
 //! passes while one data plane follows another is not in the file. Ports that come while it
 //! runs are not captured.
 
-pub mod asked;
 mod describe;
 mod output;
 mod pcapng;
 mod places;
+pub mod target;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -28,10 +28,10 @@ use crate::control::CaptureQuestion;
 use crate::port_command::ports;
 use crate::signals::catch_signals;
 use crate::{outcome, units};
-use asked::{Asked, first_ready};
 use output::{Ended, Limits, Output};
 use pcapng::Blocks;
 use places::{Interface, Ring, places};
+use target::{CaptureTarget, first_ready};
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -72,20 +72,20 @@ fn run(args: &CaptureArgs, mut question: CaptureQuestion) -> anyhow::Result<()> 
     let ring = Ring::of(args, &file)?;
     let output = Output::open(&ring.as_ref().map_or(file, Ring::path))?;
     let signals = catch_signals()?;
-    let asked = Asked { control, question };
-    let (_, reader, plane) = asked.begin()?;
+    let target = CaptureTarget { control, question };
+    let (_, reader, plane) = target.begin()?;
     output.empty()?;
-    let blocks = Blocks::new(&asked.question, &interfaces)?;
+    let blocks = Blocks::new(&target.question, &interfaces)?;
     let until = args.time.map(|time| Instant::now() + time);
     let left = Left { packets: args.count, bytes: args.bytes, until };
-    let counts = Counts::default();
+    let counts = CaptureCounts::default();
     let mut session =
-        Session { asked, interfaces, reader, blocks, output, ring, plane, signals, left, counts };
+        Session { target, interfaces, reader, blocks, output, ring, plane, signals, left, counts };
     session.run(args.dropped)
 }
 
 #[derive(Default)]
-struct Counts {
+struct CaptureCounts {
     packets: u64,
     lost: u64,
     /// Of them, those that files tell of that are written already.
@@ -105,7 +105,7 @@ struct Left {
 
 /// Why a capture ends.
 #[derive(Debug)]
-enum End {
+enum CaptureEnd {
     /// A limit was reached, or a signal came.
     Wanted,
     /// The program that read the output has ended.
@@ -117,7 +117,7 @@ enum End {
 }
 
 struct Session {
-    asked: Asked,
+    target: CaptureTarget,
     /// Its ports at the beginning, as the file numbers them.
     interfaces: Vec<Interface>,
     reader: CaptureReader,
@@ -128,7 +128,7 @@ struct Session {
     plane: OwnedFd,
     signals: UnixStream,
     left: Left,
-    counts: Counts,
+    counts: CaptureCounts,
 }
 
 impl Session {
@@ -138,23 +138,25 @@ impl Session {
             let over = self.wait()?;
             // Packets that are there when it ends are written as well.
             end = self.read_and_write(dropped).err().or(over);
-            if matches!(end, Some(End::Gone)) {
+            if matches!(end, Some(CaptureEnd::Gone)) {
                 end = self.follow()?;
             }
         }
-        if !matches!(end, Some(End::Refused(_) | End::Unread)) {
+        if !matches!(end, Some(CaptureEnd::Refused(_) | CaptureEnd::Unread)) {
             self.blocks.finish(self.lost() - self.counts.told)?;
-            if let Err(End::Refused(why)) = self.write() {
-                end = Some(End::Refused(why));
+            if let Err(CaptureEnd::Refused(why)) = self.write() {
+                end = Some(CaptureEnd::Refused(why));
             }
         }
         let told = self.told();
         match end {
-            Some(End::Refused(why)) => bail!("{why:#}: the capture ends; {told}, all readable"),
-            Some(End::Gone) => {
+            Some(CaptureEnd::Refused(why)) => {
+                bail!("{why:#}: the capture ends; {told}, all readable")
+            }
+            Some(CaptureEnd::Gone) => {
                 bail!("the port or its data plane is gone: the capture ends; {told}")
             }
-            Some(End::Wanted | End::Unread) | None => {
+            Some(CaptureEnd::Wanted | CaptureEnd::Unread) | None => {
                 outcome::say(&told);
                 Ok(())
             }
@@ -185,45 +187,49 @@ impl Session {
     }
 
     /// Another data plane goes on with the capture; `Some`: none does.
-    fn follow(&mut self) -> anyhow::Result<Option<End>> {
+    fn follow(&mut self) -> anyhow::Result<Option<CaptureEnd>> {
         let begun = Instant::now();
         while begun.elapsed() < FOLLOWS_WITHIN {
-            if let Ok((_, reader, plane)) = self.asked.begin() {
+            if let Ok((_, reader, plane)) = self.target.begin() {
                 self.counts.lost = self.counts.lost.saturating_add(self.reader.lost());
                 self.counts.followed += 1;
                 (self.reader, self.plane) = (reader, plane);
                 return Ok(None);
             }
-            if self.asked.is_over() {
+            if self.target.is_over() {
                 break;
             }
             if let Some(end) = self.wait_for(&[self.signals.as_fd()], ASKED_EVERY)? {
                 return Ok(Some(end));
             }
         }
-        Ok(Some(End::Gone))
+        Ok(Some(CaptureEnd::Gone))
     }
 
     /// Until the next reading; `Some`: it is the last one.
-    fn wait(&self) -> anyhow::Result<Option<End>> {
+    fn wait(&self) -> anyhow::Result<Option<CaptureEnd>> {
         self.wait_for(&[self.signals.as_fd(), self.plane.as_fd()], PERIOD)
     }
 
     /// Of the signals, and the other end if it is named.
-    fn wait_for(&self, fds: &[BorrowedFd<'_>], time: Duration) -> anyhow::Result<Option<End>> {
+    fn wait_for(
+        &self,
+        fds: &[BorrowedFd<'_>],
+        time: Duration,
+    ) -> anyhow::Result<Option<CaptureEnd>> {
         let ready = first_ready(fds, time)?;
         let is_late = self.left.until.is_some_and(|until| Instant::now() >= until);
         Ok(if ready == Some(0) || is_late {
-            Some(End::Wanted)
+            Some(CaptureEnd::Wanted)
         } else if ready == Some(1) {
-            Some(End::Gone)
+            Some(CaptureEnd::Gone)
         } else {
             None
         })
     }
 
     /// `dropped`: only such packets.
-    fn read_and_write(&mut self, dropped: Option<Dropped>) -> Result<(), End> {
+    fn read_and_write(&mut self, dropped: Option<Dropped>) -> Result<(), CaptureEnd> {
         let mut packets: Vec<(CaptureRecord, Vec<u8>)> = Vec::new();
         let take = |record, bytes| {
             packets.push((record, bytes));
@@ -241,12 +247,12 @@ impl Session {
             }
         }
         self.write()?;
-        read.map_err(|why| End::Refused(why.into()))?;
-        if is_full || self.left.packets == Some(0) { Err(End::Wanted) } else { Ok(()) }
+        read.map_err(|why| CaptureEnd::Refused(why.into()))?;
+        if is_full || self.left.packets == Some(0) { Err(CaptureEnd::Wanted) } else { Ok(()) }
     }
 
     /// `false`: a limit does not allow it.
-    fn add(&mut self, record: &CaptureRecord, bytes: &[u8]) -> Result<bool, End> {
+    fn add(&mut self, record: &CaptureRecord, bytes: &[u8]) -> Result<bool, CaptureEnd> {
         if self.left.packets == Some(0) {
             return Ok(false);
         }
@@ -266,7 +272,7 @@ impl Session {
 
     /// The number of a port in the file: ports may have gone since it began.
     fn interface(&self, place: u16) -> Option<usize> {
-        let name = self.asked.question.ports().get(usize::from(place))?;
+        let name = self.target.question.ports().get(usize::from(place))?;
         self.interfaces.iter().position(|(interface, _)| interface == name)
     }
 
@@ -279,32 +285,32 @@ impl Session {
     }
 
     /// The file of a ring is full: the next one is written.
-    fn turn(&mut self) -> Result<(), End> {
+    fn turn(&mut self) -> Result<(), CaptureEnd> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         ring.turn();
         let path = ring.path();
         let lost = self.lost();
-        self.blocks.finish(lost - self.counts.told).map_err(End::Refused)?;
+        self.blocks.finish(lost - self.counts.told).map_err(CaptureEnd::Refused)?;
         self.counts.told = lost;
         self.write()?;
         self.counts.bytes = self.counts.bytes.saturating_add(self.output.written());
         let opened = Output::open(&path).and_then(|output| output.empty().map(|()| output));
-        self.output = opened.map_err(End::Refused)?;
-        let blocks = Blocks::new(&self.asked.question, &self.interfaces);
-        self.blocks = blocks.map_err(End::Refused)?;
+        self.output = opened.map_err(CaptureEnd::Refused)?;
+        let blocks = Blocks::new(&self.target.question, &self.interfaces);
+        self.blocks = blocks.map_err(CaptureEnd::Refused)?;
         Ok(())
     }
 
     /// Writes what is ready.
-    fn write(&mut self) -> Result<(), End> {
+    fn write(&mut self) -> Result<(), CaptureEnd> {
         let (bytes, ends) = self.blocks.take();
         let limits = Limits { signals: self.signals.as_fd(), until: self.left.until };
         match self.output.write(&bytes, &ends, limits) {
             Ok(()) => Ok(()),
-            Err(Ended::Unread) => Err(End::Unread),
+            Err(Ended::Unread) => Err(CaptureEnd::Unread),
             Err(Ended::Refused { why, blocks_lost }) => {
                 self.counts.packets = self.counts.packets.saturating_sub(blocks_lost);
-                Err(End::Refused(why))
+                Err(CaptureEnd::Refused(why))
             }
         }
     }

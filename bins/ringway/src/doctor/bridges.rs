@@ -3,7 +3,7 @@
 
 use super::finding::Finding;
 use super::machine::may_administer_networks;
-use crate::bridge_fdb::messages::Link;
+use crate::bridge_fdb::messages::KernelLink;
 use crate::bridge_fdb::{Netlink, bridge_of};
 use crate::config::{PortKind, PortSpec};
 use crate::places::how_to_tell_bridges;
@@ -18,7 +18,7 @@ pub fn findings(ports: &[PortSpec]) -> Vec<Finding> {
     ports.flat_map(|port| of_port(port, &links, may_administer_networks())).collect()
 }
 
-fn of_port(port: &PortSpec, links: &[Link], is_allowed: bool) -> Vec<Finding> {
+fn of_port(port: &PortSpec, links: &[KernelLink], is_allowed: bool) -> Vec<Finding> {
     let PortKind::Tap { name } = &port.kind else { return vec![] };
     let Some(tap) = links.iter().find(|link| link.name == *name) else { return vec![] };
     let what = format!("port {}, bridge", port.name);
@@ -46,7 +46,7 @@ fn of_port(port: &PortSpec, links: &[Link], is_allowed: bool) -> Vec<Finding> {
 }
 
 /// A VXLAN device, by which the bridge reaches other hosts.
-fn tunnel(what: &str, bridge: &str, link: &Link) -> Vec<Finding> {
+fn tunnel(what: &str, bridge: &str, link: &KernelLink) -> Vec<Finding> {
     let Some(learns) = link.vxlan_learns else { return vec![] };
     let name = &link.name;
     let mut findings = Vec::new();
@@ -72,19 +72,22 @@ mod tests {
     fn what_is_missing_is_found_and_each_has_a_command() {
         let mut port = PortSpec::new("up", PortKind::Tap { name: "tap0".into() });
         port.syncs_fdb = true;
-        let named =
-            |interface, name: &str| Link { interface, name: name.into(), ..Link::default() };
+        let named = |interface, name: &str| KernelLink {
+            interface,
+            name: name.into(),
+            ..KernelLink::default()
+        };
         let mut tap = named(1, "tap0");
         assert_eq!(of_port(&port, &[], true), [], "ringway makes it");
-        let found = |port: &PortSpec, links: &[Link], is_allowed| -> Vec<String> {
+        let found = |port: &PortSpec, links: &[KernelLink], is_allowed| -> Vec<String> {
             let found = of_port(port, links, is_allowed).into_iter();
             let mends = |it: Finding| it.mend.filter(|_| it.verdict == Verdict::Absent);
             found.filter_map(mends).collect()
         };
         assert_eq!(found(&port, &[tap.clone()], true), ["sudo ip link set tap0 master BRIDGE"]);
         tap.bridge = Some(2);
-        let tunnel = Link { bridge: Some(2), vxlan_learns: Some(true), ..named(3, "vx") };
-        let other = Link { bridge: Some(2), ..named(4, "eth1") };
+        let tunnel = KernelLink { bridge: Some(2), vxlan_learns: Some(true), ..named(3, "vx") };
+        let other = KernelLink { bridge: Some(2), ..named(4, "eth1") };
         let links = [tap, named(2, "br0"), tunnel, other];
         assert_eq!(found(&port, &links, true), [""; 0]);
         assert_eq!(found(&port, &links, false).len(), 1, "it may not");

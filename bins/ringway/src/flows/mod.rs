@@ -12,7 +12,7 @@ use ringway_host::{CaptureDirection, CaptureRecord};
 use serde::Serialize;
 
 use crate::args::FlowsArgs;
-use crate::capture::asked::{Asked, first_ready};
+use crate::capture::target::{CaptureTarget, first_ready};
 use crate::control::{CaptureQuestion, PROTOCOL_VERSION};
 use crate::signals::catch_signals;
 use crate::{layout, outcome, units};
@@ -79,20 +79,20 @@ pub fn flows(args: &FlowsArgs) -> anyhow::Result<()> {
         sample: Some(args.sample),
         ..CaptureQuestion::default()
     };
-    let asked = Asked { control: args.ask.control_or_default(), question };
+    let target = CaptureTarget { control: args.ask.control_or_default(), question };
     let signals = catch_signals()?;
-    let (_, mut reader, plane) = asked.begin()?;
+    let (_, mut reader, plane) = target.begin()?;
     let begun = Instant::now();
-    let mut seen = Seen::default();
+    let mut totals = FlowTotals::default();
     // Ends early where the port, or the process that carries packets, is gone.
     while begun.elapsed() < args.time
         && first_ready(&[signals.as_fd(), plane.as_fd()], PERIOD)?.is_none()
     {
-        reader.read(|record, head| seen.add(&record, &head))?;
+        reader.read(|record, head| totals.add(&record, &head))?;
     }
-    reader.read(|record, head| seen.add(&record, &head))?;
+    reader.read(|record, head| totals.add(&record, &head))?;
     let time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
-    let reply = seen.reply(&args.port, (time_ms, reader.lost()), args.most);
+    let reply = totals.reply(&args.port, (time_ms, reader.lost()), args.most);
     let text = match args.ask.json {
         true => serde_json::to_string(&reply)? + "\n",
         false => text(&reply, args.sample),
@@ -101,13 +101,13 @@ pub fn flows(args: &FlowsArgs) -> anyhow::Result<()> {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct FlowTotals {
     sampled: u64,
     total: Amount,
     flows: BTreeMap<(Talk, bool), Amount>,
 }
 
-impl Seen {
+impl FlowTotals {
     /// Always `true`: there may be more.
     fn add(&mut self, record: &CaptureRecord, head: &[u8]) -> bool {
         self.sampled += 1;
@@ -194,19 +194,19 @@ mod tests {
 
     #[test]
     fn samples_count_as_many_packets_as_they_stand_for_and_invented_stations_have_an_end() {
-        let mut seen = Seen::default();
+        let mut totals = FlowTotals::default();
         let head = |number: u32| {
             let mut head = [0; 60];
             head[6..10].copy_from_slice(&number.to_be_bytes());
             head
         };
         for number in 0..u32::try_from(FLOWS_MAX + 10).expect("few") {
-            seen.add(&record(100, 60), &head(number));
+            totals.add(&record(100, 60), &head(number));
         }
-        seen.add(&record(7, 1000), &head(3));
-        seen.add(&record(u32::MAX, u32::MAX), &[]);
-        assert_eq!(seen.flows.len(), FLOWS_MAX);
-        let reply = seen.reply("a", (1000, 0), 2);
+        totals.add(&record(7, 1000), &head(3));
+        totals.add(&record(u32::MAX, u32::MAX), &[]);
+        assert_eq!(totals.flows.len(), FLOWS_MAX);
+        let reply = totals.reply("a", (1000, 0), 2);
         assert_eq!(reply.flows.len(), 2);
         assert_eq!(reply.flows[0].amount, Amount { packets: 107, bytes: 13_000 });
         assert_eq!(reply.flows[0].talk.from, "00:00:00:03:00:00");

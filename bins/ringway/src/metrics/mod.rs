@@ -9,9 +9,9 @@
 
 mod families;
 mod histograms;
+pub mod listen_address;
 mod more;
-pub mod place;
-mod places;
+mod slots;
 mod text;
 
 use std::io::{self, Read, Write};
@@ -28,8 +28,8 @@ use ringway_vhost_user::{SocketError, take_path};
 use crate::args::MetricsArgs;
 use crate::control::request_stats;
 use crate::outcome;
-use place::Place;
-use places::{Places, Taken};
+use listen_address::ListenAddress;
+use slots::{ScraperSlot, ScraperSlots};
 
 const SCRAPERS_MAX: usize = 8;
 
@@ -48,28 +48,28 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Prints the metrics once, or answers scrapers until a signal ends it.
 ///
 /// # Errors
-/// Nothing answers at the control socket, or the place cannot be listened at.
+/// Nothing answers at the control socket, or the address cannot be listened at.
 pub fn metrics(args: &MetricsArgs) -> anyhow::Result<()> {
     let control = args.control_or_default();
     match &args.listen {
         None => outcome::print(&measured(&control)?),
-        Some(place) => listen(place, control),
+        Some(address) => listen(address, control),
     }
 }
 
-fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
-    let mut at = place.clone();
-    let connections: Box<dyn Iterator<Item = io::Result<Scraper>>> = match place {
-        Place::Tcp(address) => {
-            let listener = TcpListener::bind(address)
-                .map_err(|why| anyhow!("listening at {place}: {why}: choose another place"))?;
+fn listen(address: &ListenAddress, control: PathBuf) -> anyhow::Result<()> {
+    let mut at = address.clone();
+    let connections: Box<dyn Iterator<Item = io::Result<Scraper>>> = match address {
+        ListenAddress::Tcp(socket) => {
+            let listener = TcpListener::bind(socket)
+                .map_err(|why| anyhow!("listening at {address}: {why}: choose another place"))?;
             // Where any port was asked for, the kernel has chosen one.
-            at = listener.local_addr().map_or(at, Place::Tcp);
+            at = listener.local_addr().map_or(at, ListenAddress::Tcp);
             Box::new(std::iter::from_fn(move || {
                 Some(listener.accept().map(|it| Scraper::Tcp(it.0)))
             }))
         }
-        Place::Unix(path) => {
+        ListenAddress::Unix(path) => {
             let listener = bind(path).map_err(|why| anyhow!("{why}"))?;
             Box::new(std::iter::from_fn(move || {
                 Some(listener.accept().map(|it| Scraper::Unix(it.0)))
@@ -78,19 +78,19 @@ fn listen(place: &Place, control: PathBuf) -> anyhow::Result<()> {
     };
     outcome::say(&format!("metrics at {at}"));
     let control: Arc<Path> = control.into();
-    let places = Arc::new(Places::default());
+    let slots = Arc::new(ScraperSlots::default());
     for scraper in connections {
         let Ok(scraper) = scraper else {
             // Out of file descriptors, or a connection that has gone: later ones may do better.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let place = Places::take(&places, scraper.again());
+        let slot = ScraperSlots::take(&slots, scraper.again());
         let control = Arc::clone(&control);
         let answer = move || {
             // A scraper that hangs up in the middle has had what it wanted.
-            let _ = scraper.answer(&control, &place);
-            drop(place);
+            let _ = scraper.answer(&control, &slot);
+            drop(slot);
         };
         // Without a thread the scraper is hung up on.
         let _ = thread::Builder::new().name("scraper".to_string()).spawn(answer);
@@ -124,38 +124,38 @@ impl Scraper {
         };
     }
 
-    fn answer(self, control: &Path, taken: &Taken) -> io::Result<()> {
+    fn answer(self, control: &Path, slot: &ScraperSlot) -> io::Result<()> {
         let limit = Some(SCRAPER_LIMIT);
         match self {
             Self::Tcp(mut stream) => {
                 stream.set_read_timeout(limit)?;
                 stream.set_write_timeout(limit)?;
-                answer(&mut stream, control, taken)
+                answer(&mut stream, control, slot)
             }
             Self::Unix(mut stream) => {
                 stream.set_read_timeout(limit)?;
                 stream.set_write_timeout(limit)?;
-                answer(&mut stream, control, taken)
+                answer(&mut stream, control, slot)
             }
         }
     }
 }
 
-fn answer(stream: &mut (impl Read + Write), control: &Path, taken: &Taken) -> io::Result<()> {
-    let mut request = Vec::new();
+fn answer(stream: &mut (impl Read + Write), control: &Path, slot: &ScraperSlot) -> io::Result<()> {
+    let mut text = Vec::new();
     let mut piece = [0; 1024];
     let begun = Instant::now();
-    let asked = loop {
+    let request = loop {
         let len = stream.read(&mut piece)?;
-        request.extend_from_slice(&piece[..len]);
-        let may_go_on = request.len() < REQUEST_LEN_MAX && begun.elapsed() < SCRAPER_LIMIT;
-        match asked(&request) {
-            Asked::More if len > 0 && may_go_on => {}
-            asked => break asked,
+        text.extend_from_slice(&piece[..len]);
+        let may_go_on = text.len() < REQUEST_LEN_MAX && begun.elapsed() < SCRAPER_LIMIT;
+        match parse(&text) {
+            HttpRequest::More if len > 0 && may_go_on => {}
+            request => break request,
         }
     };
-    taken.has_asked();
-    let (reply, begun) = (reply(&asked, control), Instant::now());
+    slot.has_asked();
+    let (reply, begun) = (reply(&request, control), Instant::now());
     let mut left = reply.as_bytes();
     while !left.is_empty() && begun.elapsed() < SCRAPER_LIMIT {
         match stream.write(left)? {
@@ -167,7 +167,7 @@ fn answer(stream: &mut (impl Read + Write), control: &Path, taken: &Taken) -> io
 }
 
 /// The subject of a request, as far as it has come.
-enum Asked {
+enum HttpRequest {
     More,
     Nonsense,
     /// `is_head`: without the text.
@@ -183,25 +183,25 @@ enum Page {
     Other,
 }
 
-fn asked(request: &[u8]) -> Asked {
+fn parse(request: &[u8]) -> HttpRequest {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
     let is_whole = match parsed.parse(request) {
         Ok(status) => status.is_complete(),
-        Err(_) => return Asked::Nonsense,
+        Err(_) => return HttpRequest::Nonsense,
     };
     let path = parsed.path.and_then(|path| path.split('?').next());
     match (is_whole, parsed.method, path) {
-        (false, ..) => Asked::More,
+        (false, ..) => HttpRequest::More,
         (true, Some(method @ ("GET" | "HEAD")), path) => {
             let path = match path {
                 Some("/metrics") => Page::Metrics { open: wants_open(&parsed) },
                 Some("/") => Page::Root,
                 _ => Page::Other,
             };
-            Asked::Page { path, is_head: method == "HEAD" }
+            HttpRequest::Page { path, is_head: method == "HEAD" }
         }
-        (true, ..) => Asked::Nonsense,
+        (true, ..) => HttpRequest::Nonsense,
     }
 }
 
@@ -211,10 +211,10 @@ fn wants_open(request: &httparse::Request<'_, '_>) -> bool {
     values.any(|value| value.contains("application/openmetrics-text"))
 }
 
-fn reply(asked: &Asked, control: &Path) -> String {
+fn reply(request: &HttpRequest, control: &Path) -> String {
     const ADVICE: &str = "ask: GET /metrics\n";
     const LINK: &str = "<a href=\"/metrics\">Metrics of ringway</a>\n";
-    let Asked::Page { path, is_head } = asked else {
+    let HttpRequest::Page { path, is_head } = request else {
         return page("400 Bad Request", PROMETHEUS, ADVICE);
     };
     let whole = match path {

@@ -86,14 +86,14 @@ pub struct Datagrams {
     number: u32,
     samples: Xdr,
     count: u32,
-    sources: BTreeMap<u32, Source>,
+    sources: BTreeMap<u32, SampleCounters>,
     /// Those that are complete.
     ready: Vec<Vec<u8>>,
 }
 
 /// The counters of each interface's samples.
 #[derive(Debug, Default)]
-struct Source {
+struct SampleCounters {
     flow_samples: u32,
     counter_samples: u32,
     pool: u32,

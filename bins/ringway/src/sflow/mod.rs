@@ -20,7 +20,7 @@ use ringway_host::{CaptureDirection, CaptureOutput, CaptureReader, CaptureRecord
 use ringway_net::DropReason;
 
 use crate::args::SflowArgs;
-use crate::capture::asked::{Asked, first_ready};
+use crate::capture::target::{CaptureTarget, first_ready};
 use crate::config::error::no_port;
 use crate::control::client::ControlError;
 use crate::control::{
@@ -191,8 +191,8 @@ impl Agent<'_> {
             sample: Some(self.args.rate),
             ..CaptureQuestion::default()
         };
-        let asked = Asked { control: self.args.control_or_default(), question };
-        let (_, reader, plane) = asked.begin()?;
+        let target = CaptureTarget { control: self.args.control_or_default(), question };
+        let (_, reader, plane) = target.begin()?;
         Ok(Some(Sampling { names: self.names.clone(), reader, plane }))
     }
 

@@ -39,9 +39,9 @@ use bridges::neighbours::Neighbours;
 use clients::control_client::ClientId;
 use clients::control_clients::LINES_PER_TURN;
 use clients::control_socket::ControlSocket;
-use clients::requests::{Command, Refused};
+use clients::requests::{ControlCommand, Refused};
 use planes::Planes;
-use planes::order::{Order, Report, Requester};
+use planes::order::{Order, ReloadReport, Requester};
 use ports::Ports;
 use processes::descriptors::explained;
 use processes::replace::Programs;
@@ -231,7 +231,7 @@ impl Supervisor {
         self.control.receive(slot);
         for _ in 0..LINES_PER_TURN {
             let Some((client, line)) = self.control.next_question(slot) else { break };
-            let command = Command::read(&line, &self.ports, &self.setup);
+            let command = ControlCommand::read(&line, &self.ports, &self.setup);
             if let Err(why) = command.and_then(|command| self.obey(client, command)) {
                 why.iter().for_each(|why| self.control.say_refused(why));
                 self.control.answer_client(client, &refusal(&why));
@@ -241,25 +241,27 @@ impl Supervisor {
     }
 
     /// Carries out a client's command, which is answered now or later.
-    fn obey(&mut self, client: ClientId, command: Command) -> Result<(), Refused> {
+    fn obey(&mut self, client: ClientId, command: ControlCommand) -> Result<(), Refused> {
         let asked = Requester { client: Some(client), ..Requester::default() };
         let all = |why: anyhow::Error| vec![explained(&why)];
         match command {
-            Command::Ask(about) => {
+            ControlCommand::Ask(about) => {
                 if matches!(about, About::Stats) {
                     self.ports.see_bridges_of_taps();
                 }
                 self.questions.ask(client, about);
             }
-            Command::Add(spec, source) => self.open_port(*spec, source, asked).map_err(all)?,
-            Command::Remove(id) => self.remove_port(id, asked),
-            Command::Change(id, spec) => {
+            ControlCommand::Add(spec, source) => {
+                self.open_port(*spec, source, asked).map_err(all)?
+            }
+            ControlCommand::Remove(id) => self.remove_port(id, asked),
+            ControlCommand::Change(id, spec) => {
                 let from_file = self.ports.get(&id).and_then(|port| port.from_file.clone());
                 self.change_port(id, *spec, from_file, asked).map_err(all)?;
             }
-            Command::Reload => self.begin_reload(client)?,
-            Command::Stop => self.begin_stop(client)?,
-            Command::Upgrade(program) => self.begin_upgrade(client, program.as_deref())?,
+            ControlCommand::Reload => self.begin_reload(client)?,
+            ControlCommand::Stop => self.begin_stop(client)?,
+            ControlCommand::Upgrade(program) => self.begin_upgrade(client, program.as_deref())?,
         }
         Ok(())
     }
@@ -294,7 +296,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// Everything that is wrong with it; nothing has changed then.
-    fn reload(&mut self, report: &Rc<Report>) -> Result<(), Refused> {
+    fn reload(&mut self, report: &Rc<ReloadReport>) -> Result<(), Refused> {
         let RunConfig { ports, settings, .. } = self.reloads.read(&self.setup, &self.ports)?;
         let asked = Requester::by(report);
         self.stores.added.is_changed |= self.ports.adopt(&ports, &asked);

@@ -25,7 +25,7 @@ use crate::control::client::ControlError;
 use crate::control::{StatsReply, request_stats};
 use crate::{layout, outcome};
 use rates::Rates;
-use state::{Next, State};
+use state::{DisplayState, Next};
 
 /// Time between two reports.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -82,7 +82,7 @@ fn once(args: &TopArgs, control: &Path, first: StatsReply) -> anyhow::Result<()>
     rates.follow(request_stats(control)?);
     let text = match args.ask.json {
         true => rates::json(&rates.rows) + "\n",
-        false => screen::plain(&State::default(), &rates, layout::width()),
+        false => screen::plain(&DisplayState::default(), &rates, layout::width()),
     };
     outcome::print(&text)
 }
@@ -110,7 +110,7 @@ fn show(
     first: StatsReply,
     (reports, signal): (&Receiver<Report>, &AtomicUsize),
 ) -> anyhow::Result<()> {
-    let (mut state, mut rates, mut trouble) = (State::default(), Rates::default(), None);
+    let (mut state, mut rates, mut trouble) = (DisplayState::default(), Rates::default(), None);
     rates.follow(first);
     let mut is_new = true;
     while signal.load(Ordering::Relaxed) == 0 {

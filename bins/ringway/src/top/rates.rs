@@ -23,7 +23,7 @@ pub struct Rate {
 
 /// A port as the last report has it, and what it did since the one before.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct PortRates {
     pub port: PortStats,
     pub to: Rate,
     pub from: Rate,
@@ -36,7 +36,7 @@ pub struct Row {
 pub struct Rates {
     last: Option<StatsReply>,
     /// In the order of the report.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PortRates>,
     /// Bits per second to and from each port, the newest last.
     pub history: BTreeMap<String, [VecDeque<u64>; 2]>,
 }
@@ -68,7 +68,7 @@ impl Rates {
     }
 }
 
-fn row(port: &PortStats, now: &StatsReply, before: Option<&StatsReply>) -> Row {
+fn row(port: &PortStats, now: &StatsReply, before: Option<&StatsReply>) -> PortRates {
     let earlier = before.and_then(|before| {
         let port = before.ports.iter().find(|earlier| earlier.name == port.name)?;
         Some((port, now.uptime_ms - before.uptime_ms))
@@ -77,7 +77,7 @@ fn row(port: &PortStats, now: &StatsReply, before: Option<&StatsReply>) -> Row {
         Some((earlier, passed_ms)) => rate(of(port), of(earlier), passed_ms),
         None => Rate::default(),
     };
-    Row {
+    PortRates {
         to: rate(|port| &port.to_guest),
         from: rate(|port| &port.from_guest),
         wakeups: units::total(port.queues.iter().map(|queue| &queue.wakeups_last_second)),
@@ -98,8 +98,8 @@ fn rate(now: &DirectionStats, before: &DirectionStats, passed_ms: u64) -> Rate {
 }
 
 /// The rows for programs: one line.
-pub fn json(rows: &[Row]) -> String {
-    let row = |row: &Row| {
+pub fn json(rows: &[PortRates]) -> String {
+    let row = |row: &PortRates| {
         json!({
             "port": row.port.name, "state": row.port.state, "to": row.to, "from": row.from,
             "wakeups": row.wakeups,

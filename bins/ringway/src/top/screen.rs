@@ -8,8 +8,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Sparkline, Table, TableState};
 
-use super::rates::{HISTORY_LEN, Rates, Row};
-use super::state::State;
+use super::rates::{HISTORY_LEN, PortRates, Rates};
+use super::state::DisplayState;
 use crate::{stats_view, units};
 
 /// Columns of a terminal that shows everything.
@@ -36,7 +36,7 @@ const CURVE_HEIGHT: u16 = 4;
 const KEYS: &str = "q end  s order  / filter  ↑↓ choose  ⏎ details";
 
 /// Draws everything.
-pub fn draw(frame: &mut Frame, state: &State, rates: &Rates, trouble: Option<&str>) {
+pub fn draw(frame: &mut Frame, state: &DisplayState, rates: &Rates, trouble: Option<&str>) {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)])
             .areas(frame.area());
@@ -52,7 +52,7 @@ pub fn draw(frame: &mut Frame, state: &State, rates: &Rates, trouble: Option<&st
 
 fn headline(rates: &Rates) -> String {
     let Some(report) = rates.report() else { return "waiting for the first report".to_string() };
-    let sum = |of: fn(&Row) -> f64| rates.rows.iter().map(of).fold(0.0, |sum, one| sum + one);
+    let sum = |of: fn(&PortRates) -> f64| rates.rows.iter().map(of).fold(0.0, |sum, one| sum + one);
     let polling = report.workers.iter().filter(|worker| worker.mode == "polling").count();
     format!(
         "ringway, {} s: {}, {} in, {}, {} of {} polling",
@@ -65,7 +65,7 @@ fn headline(rates: &Rates) -> String {
     )
 }
 
-fn footline<'a>(state: &State, trouble: Option<&'a str>) -> Line<'a> {
+fn footline<'a>(state: &DisplayState, trouble: Option<&'a str>) -> Line<'a> {
     match trouble {
         Some(trouble) => Line::from(trouble).style(Color::Red),
         None if state.is_typing => Line::from(format!("show ports named: {}▏", state.filter)),
@@ -85,7 +85,7 @@ fn columns(width: u16) -> Vec<usize> {
     (0..COLUMNS.len()).filter(|at| !is_narrow || !LEFT_OUT.contains(at)).collect()
 }
 
-fn table(frame: &mut Frame, area: Rect, shown: &[&Row], marked: usize) {
+fn table(frame: &mut Frame, area: Rect, shown: &[&PortRates], marked: usize) {
     let columns = columns(area.width);
     let header = TableRow::new(columns.iter().map(|&at| header(at)))
         .style(Style::from(Modifier::UNDERLINED));
@@ -105,7 +105,7 @@ fn table(frame: &mut Frame, area: Rect, shown: &[&Row], marked: usize) {
     frame.render_stateful_widget(table, area, &mut position);
 }
 
-fn detail(frame: &mut Frame, area: Rect, row: &Row, rates: &Rates) {
+fn detail(frame: &mut Frame, area: Rect, row: &PortRates, rates: &Rates) {
     let [to, from, rest] = Layout::vertical([
         Constraint::Length(CURVE_HEIGHT),
         Constraint::Length(CURVE_HEIGHT),
@@ -127,7 +127,7 @@ fn detail(frame: &mut Frame, area: Rect, row: &Row, rates: &Rates) {
     frame.render_widget(Paragraph::new(text), rest);
 }
 
-fn color(row: &Row) -> Color {
+fn color(row: &PortRates) -> Color {
     match row.port.state.as_str() {
         "broken" | "failed" | "quarantined" => Color::Red,
         _ if row.to.drops + row.from.drops > 0.0 => Color::Yellow,
@@ -137,7 +137,7 @@ fn color(row: &Row) -> Color {
 }
 
 /// The table as plain lines, for what is no terminal.
-pub fn plain(state: &State, rates: &Rates, width: usize) -> String {
+pub fn plain(state: &DisplayState, rates: &Rates, width: usize) -> String {
     let columns = columns(u16::try_from(width).unwrap_or(u16::MAX));
     let line = |cell: &dyn Fn(usize) -> String| {
         let cells: Vec<String> = columns.iter().map(|&at| cell(at)).collect();
@@ -160,7 +160,7 @@ fn aligned(at: usize, text: &str) -> String {
     if at < 2 { format!("{text:<width$}") } else { format!("{text:>width$}") }
 }
 
-fn cells(row: &Row) -> [String; COLUMNS.len()] {
+fn cells(row: &PortRates) -> [String; COLUMNS.len()] {
     let bits = |bits: f64| units::short(bits);
     [
         row.port.name.clone(),
@@ -199,7 +199,12 @@ mod tests {
         rates
     }
 
-    fn seen(state: &State, rates: &Rates, size: (u16, u16), trouble: Option<&str>) -> String {
+    fn seen(
+        state: &DisplayState,
+        rates: &Rates,
+        size: (u16, u16),
+        trouble: Option<&str>,
+    ) -> String {
         let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a terminal");
         terminal.draw(|frame| draw(frame, state, rates, trouble)).expect("drawn");
         terminal.backend().to_string()
@@ -207,11 +212,11 @@ mod tests {
 
     #[test]
     fn a_line_for_each_port_fits_80_columns() {
-        let seen = seen(&State::default(), &rates(2), (80, 10), None);
+        let seen = seen(&DisplayState::default(), &rates(2), (80, 10), None);
         assert!(seen.contains("2 ports, 0 b/s in"), "{seen}");
         assert!(seen.contains("vm0            running      10.0G"), "{seen}");
         assert!(seen.contains("wake/s"), "{seen}");
-        let plain = plain(&State::default(), &rates(2), 80);
+        let plain = plain(&DisplayState::default(), &rates(2), 80);
         assert!(plain.lines().all(|line| line.chars().count() <= 80), "{plain}");
         assert!(plain.contains("vm1            running"), "{plain}");
     }
@@ -229,15 +234,15 @@ mod tests {
 
     #[test]
     fn a_narrow_terminal_has_fewer_columns() {
-        let seen = seen(&State::default(), &rates(1), (60, 10), None);
+        let seen = seen(&DisplayState::default(), &rates(1), (60, 10), None);
         assert!(seen.contains("wake/s") && !seen.contains("pkt/s"), "{seen}");
     }
 
     #[test]
     fn the_marked_port_is_on_the_screen_however_many_there_are() {
-        let state = State { marked: 255, ..State::default() };
+        let state = DisplayState { marked: 255, ..DisplayState::default() };
         assert!(seen(&state, &rates(256), (80, 24), None).contains("vm255 "));
-        let state = State { is_detailed: true, ..state };
+        let state = DisplayState { is_detailed: true, ..state };
         let seen = seen(&state, &rates(256), (100, 40), None);
         assert!(seen.contains("to vm255: 0 b/s") && seen.contains("receiveq1"), "{seen}");
     }
@@ -245,7 +250,7 @@ mod tests {
     #[test]
     fn a_ringway_that_does_not_answer_is_told() {
         let trouble = Some("no ringway is listening here");
-        let seen = seen(&State::default(), &rates(1), (80, 10), trouble);
+        let seen = seen(&DisplayState::default(), &rates(1), (80, 10), trouble);
         assert!(seen.contains("no ringway is listening here"), "{seen}");
     }
 }

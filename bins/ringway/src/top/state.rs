@@ -2,7 +2,7 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::rates::Row;
+use super::rates::PortRates;
 
 /// By what the ports are ordered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub enum Next {
 
 /// The choices.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct DisplayState {
     pub order: Order,
     /// Ports whose name contains it are shown.
     pub filter: String,
@@ -60,7 +60,7 @@ pub struct State {
     pub is_detailed: bool,
 }
 
-impl State {
+impl DisplayState {
     /// A key was pressed while so many ports were shown.
     pub fn press(&mut self, key: KeyEvent, shown: usize) -> Next {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
@@ -90,14 +90,14 @@ impl State {
     }
 
     /// The name of the port that is shown with everything that is known, if one is.
-    pub fn detailed<'a>(&self, rows: &'a [Row]) -> Option<&'a str> {
+    pub fn detailed<'a>(&self, rows: &'a [PortRates]) -> Option<&'a str> {
         let shown = self.shown(rows);
         let marked = shown.get(self.marked.min(shown.len().saturating_sub(1)));
         marked.filter(|_| self.is_detailed).map(|row| &*row.port.name)
     }
 
     /// Other rates have come, by which the order may be another one: that port stays marked.
-    pub fn stay_at(&mut self, name: Option<&str>, rows: &[Row]) {
+    pub fn stay_at(&mut self, name: Option<&str>, rows: &[PortRates]) {
         let at = self.shown(rows).iter().position(|row| Some(&*row.port.name) == name);
         self.marked = at.unwrap_or(self.marked);
     }
@@ -113,9 +113,9 @@ impl State {
     }
 
     /// The ports to show, in order.
-    pub fn shown<'a>(&self, rows: &'a [Row]) -> Vec<&'a Row> {
-        let is_wanted = |row: &&Row| row.port.name.contains(&self.filter);
-        let mut shown: Vec<&Row> = rows.iter().filter(is_wanted).collect();
+    pub fn shown<'a>(&self, rows: &'a [PortRates]) -> Vec<&'a PortRates> {
+        let is_wanted = |row: &&PortRates| row.port.name.contains(&self.filter);
+        let mut shown: Vec<&PortRates> = rows.iter().filter(is_wanted).collect();
         match self.order {
             Order::Given => {}
             Order::Name => shown.sort_by(|a, b| a.port.name.cmp(&b.port.name)),
@@ -126,7 +126,7 @@ impl State {
     }
 }
 
-fn sort_by_most(rows: &mut [&Row], value: impl Fn(&Row) -> f64) {
+fn sort_by_most(rows: &mut [&PortRates], value: impl Fn(&PortRates) -> f64) {
     rows.sort_by(|a, b| value(b).total_cmp(&value(a)));
 }
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::control::examples::example;
 
-    fn rows() -> Vec<Row> {
+    fn rows() -> Vec<PortRates> {
         let mut reply = example();
         for name in ["vm2", "up", "vm1"] {
             let mut port = reply.ports[0].clone();
@@ -152,17 +152,17 @@ mod tests {
         rates.rows
     }
 
-    fn press(state: &mut State, keys: &[KeyCode]) -> Next {
+    fn press(state: &mut DisplayState, keys: &[KeyCode]) -> Next {
         keys.iter().fold(Next::Go, |_, &code| state.press(KeyEvent::from(code), 4))
     }
 
-    fn names(state: &State, rows: &[Row]) -> Vec<String> {
+    fn names(state: &DisplayState, rows: &[PortRates]) -> Vec<String> {
         state.shown(rows).iter().map(|row| row.port.name.clone()).collect()
     }
 
     #[test]
     fn s_goes_through_the_orders() {
-        let (mut state, rows) = (State::default(), rows());
+        let (mut state, rows) = (DisplayState::default(), rows());
         let mut firsts = Vec::new();
         for _ in 0..4 {
             firsts.push(names(&state, &rows)[0].clone());
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_filter_is_typed_and_taken_back() {
-        let (mut state, rows) = (State::default(), rows());
+        let (mut state, rows) = (DisplayState::default(), rows());
         press(&mut state, &[KeyCode::Char('/'), KeyCode::Char('q'), KeyCode::Backspace]);
         press(&mut state, &[KeyCode::Char('u'), KeyCode::Char('p'), KeyCode::Enter]);
         assert_eq!(names(&state, &rows), ["up"]);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_mark_stays_on_a_port() {
-        let mut state = State::default();
+        let mut state = DisplayState::default();
         press(&mut state, &[KeyCode::Down; 9]);
         assert_eq!(state.marked, 3);
         state.press(KeyEvent::from(KeyCode::Up), 2);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn details_stay_those_of_a_port_when_the_order_changes() {
-        let (mut state, mut rows) = (State::default(), rows());
+        let (mut state, mut rows) = (DisplayState::default(), rows());
         press(&mut state, &[KeyCode::Char('s'), KeyCode::Char('s'), KeyCode::Enter]);
         let before = state.detailed(&rows).map(str::to_owned);
         assert_eq!(before.as_deref(), Some("up"));
@@ -211,8 +211,11 @@ mod tests {
 
     #[test]
     fn q_and_control_c_end_it() {
-        assert_eq!(press(&mut State::default(), &[KeyCode::Char('q')]), Next::End);
+        assert_eq!(press(&mut DisplayState::default(), &[KeyCode::Char('q')]), Next::End);
         let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(State { is_typing: true, ..State::default() }.press(control_c, 0), Next::End);
+        assert_eq!(
+            DisplayState { is_typing: true, ..DisplayState::default() }.press(control_c, 0),
+            Next::End
+        );
     }
 }

@@ -16,7 +16,7 @@ use crate::config::SpecError;
 use crate::control::client::ask;
 use crate::control::{Request, TraceQuestion, TraceReply, TraceStep, request_stats};
 use crate::outcome;
-use crate::why::ends::Known;
+use crate::why::ends::AddressBook;
 pub use fields::Fields;
 
 /// Prints what would become of the packet; the outer error is a mistake in what was typed.
@@ -50,8 +50,8 @@ fn question(
     control: &Path,
 ) -> anyhow::Result<(String, Vec<u8>, Vec<TraceStep>)> {
     let stats = request_stats(control)?;
-    let known = Known::ask(control, &stats.ports)?;
-    let from = known.end(&args.port)?;
+    let book = AddressBook::ask(control, &stats.ports)?;
+    let from = book.end(&args.port)?;
     let unknown = || format!("{}: no port is known to have it: write the port", args.port);
     let port = from.port.clone().with_context(unknown)?;
     let given = match (&args.packet, &args.pcap) {
@@ -69,7 +69,7 @@ fn question(
         );
         return Ok((port, packet, Vec::new()));
     }
-    let to = fields.to_name().map(|name| known.end(name)).transpose()?;
+    let to = fields.to_name().map(|name| book.end(name)).transpose()?;
     if let Some(ip) = to.as_ref().and_then(|to| to.ip) {
         fields.set_dst_ip(ip);
     }
@@ -81,7 +81,7 @@ fn question(
         fields.set_src_ip(ip);
     } else if fields.has_ip()
         && fields.ips()[0].is_none()
-        && let Some((ip, whence)) = known.own_ip(&port, fields.is_v6().or(Some(false)))
+        && let Some((ip, whence)) = book.own_ip(&port, fields.is_v6().or(Some(false)))
     {
         fields.set_src_ip(ip);
         note("src_ip", format!("{ip}, {whence}"));

@@ -28,13 +28,13 @@ pub struct End {
 }
 
 /// The places of addresses that a running ringway knows.
-pub struct Known<'a> {
+pub struct AddressBook<'a> {
     pub ports: &'a [PortStats],
     pub listed: Vec<ListedPort>,
     pub addresses: Vec<FdbEntry>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> AddressBook<'a> {
     /// Asks for it.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::control::NatStats;
 
-    fn known(ports: &[PortStats]) -> Known<'_> {
+    fn book(ports: &[PortStats]) -> AddressBook<'_> {
         let locked = r#"{"name":"b","vm":"b.sock","locked_ips":["10.0.0.2","fd00::2"]}"#;
         let port = serde_json::from_str(locked).expect("JSON");
         let state = "waiting".into();
@@ -159,7 +159,7 @@ mod tests {
             vlan: None,
             kind: "learned".into(),
         };
-        Known { ports, listed, addresses: vec![entry("up", 7, 9), entry("up", 8, 1)] }
+        AddressBook { ports, listed, addresses: vec![entry("up", 7, 9), entry("up", 8, 1)] }
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         let net = PortStats { nat, ..port("net", None) };
         let up = PortStats { seen_ips: vec!["10.0.0.7".into()], ..port("up", None) };
         let ports = [port("a", Some(1)), port("b", Some(2)), up, net];
-        let known = known(&ports);
+        let book = book(&ports);
         for (typed, port, mac) in [
             ("a", Some("a"), Some(1)),
             // The address that was heard last is where packets go.
@@ -188,21 +188,21 @@ mod tests {
             ("10.0.0.2:80", Some("b"), Some(2)),
             ("[fd00::2]:80", Some("b"), Some(2)),
         ] {
-            let end = known.end(typed).expect(typed);
+            let end = book.end(typed).expect(typed);
             assert_eq!((end.port.as_deref(), end.mac), (port, mac.map(MacAddress::local)));
         }
-        assert_eq!(known.end("10.0.0.2:80").expect("b").number, Some(80));
+        assert_eq!(book.end("10.0.0.2:80").expect("b").number, Some(80));
         for (field, source) in [
             ("dst_ip=10.0.0.9", "10.0.0.2"),
             ("dst_ip=fd00::9", "fd00::2"),
             ("type=ip6", "fd00::2"),
         ] {
             let packets = Fields::parse(&[field.to_owned()]).expect("a field");
-            let [from, _] = known.ends("b", "a", &packets).expect("both");
+            let [from, _] = book.ends("b", "a", &packets).expect("both");
             assert_eq!(from.ip, source.parse().ok(), "of the packet's family");
         }
         for (typed, why) in [("10.0.0.9", "no port is known to have it"), ("c", "no port called")] {
-            let error = known.end(typed).expect_err(typed).to_string();
+            let error = book.end(typed).expect_err(typed).to_string();
             assert!(error.contains(why), "{error}");
         }
     }

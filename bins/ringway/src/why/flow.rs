@@ -6,15 +6,15 @@ use std::path::Path;
 use ringway_switch::Vlan;
 use serde::Serialize;
 
-use super::ends::{End, Known};
-use super::look::{Finding, Way};
+use super::ends::{AddressBook, End};
+use super::look::Finding;
 use super::rules::ALL;
 use super::way::on_the_way;
 use super::{Looks, PERIOD};
 use crate::args::WhyArgs;
 use crate::config::SpecError;
 use crate::control::client::ask;
-use crate::control::{Request, TraceQuestion, TraceReply, request_stats};
+use crate::control::{Direction, Request, TraceQuestion, TraceReply, request_stats};
 use crate::trace::Fields;
 use crate::units;
 
@@ -55,8 +55,8 @@ pub fn flow(args: &WhyArgs, to: &str) -> Result<anyhow::Result<String>, Vec<Spec
 fn run(args: &WhyArgs, to: &str, packets: &Fields) -> anyhow::Result<String> {
     let control = args.ask.control_or_default();
     let begun = request_stats(&control)?;
-    let known = Known::ask(&control, &begun.ports)?;
-    let ends = known.ends(&args.port, to, packets)?;
+    let book = AddressBook::ask(&control, &begun.ports)?;
+    let ends = book.ends(&args.port, to, packets)?;
     anyhow::ensure!(
         ends[0].port.is_none() || ends[0].port != ends[1].port,
         "{} and {to} are behind the same port: their packets do not come by ringway",
@@ -188,10 +188,14 @@ fn fields_back(fields: &[String], to: &End, there: Option<&TraceReply>) -> Vec<S
 }
 
 fn text(ends: [&str; 2], looks: &Looks, found: &[FlowFinding]) -> String {
-    let rate = |name: &str, way| looks.rate(name, way).unwrap_or_else(|| "nothing".to_owned());
+    let rate =
+        |name: &str, direction| looks.rate(name, direction).unwrap_or_else(|| "nothing".to_owned());
     let [from, to] = ends;
-    let rates =
-        format!("{} from {from}, {} to {to}", rate(from, Way::FromGuest), rate(to, Way::ToGuest),);
+    let rates = format!(
+        "{} from {from}, {} to {to}",
+        rate(from, Direction::FromGuest),
+        rate(to, Direction::ToGuest),
+    );
     if found.is_empty() {
         return format!("{from} → {to}: nothing holds it back ({rates})\n");
     }

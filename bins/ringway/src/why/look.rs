@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::control::{DirectionStats, PortStats, StatsReply};
+use crate::control::{Direction, DirectionStats, PortStats, StatsReply};
 use crate::units;
 
 /// Something that holds a port back.
@@ -28,13 +28,6 @@ pub struct Look<'a> {
     pub options: &'a Map<String, Value>,
 }
 
-/// The direction of packets.
-#[derive(Debug, Clone, Copy)]
-pub enum Way {
-    ToGuest,
-    FromGuest,
-}
-
 impl Look<'_> {
     /// Milliseconds between the looks; nothing is compared with another data plane's counts.
     pub fn passed_ms(&self) -> u64 {
@@ -45,16 +38,16 @@ impl Look<'_> {
         self.before.ports.iter().find(|earlier| earlier.name == self.port.name)
     }
 
-    fn of(port: &PortStats, way: Way) -> &DirectionStats {
-        match way {
-            Way::ToGuest => &port.to_guest,
-            Way::FromGuest => &port.from_guest,
+    fn of(port: &PortStats, direction: Direction) -> &DirectionStats {
+        match direction {
+            Direction::ToGuest => &port.to_guest,
+            Direction::FromGuest => &port.from_guest,
         }
     }
 
     /// Packets that were dropped between the looks for that reason.
-    pub fn dropped(&self, way: Way, reason: &str) -> u64 {
-        let count = |port: &PortStats| Self::of(port, way).dropped(reason);
+    pub fn dropped(&self, direction: Direction, reason: &str) -> u64 {
+        let count = |port: &PortStats| Self::of(port, direction).dropped(reason);
         count(self.port).saturating_sub(self.earlier().map_or(0, count))
     }
 
@@ -64,9 +57,10 @@ impl Look<'_> {
         self.port.moved_addresses.saturating_sub(before)
     }
 
-    /// Packets and bytes that went that way between the looks.
-    pub fn moved(&self, way: Way) -> (u64, u64) {
-        let of = |port: &PortStats| (Self::of(port, way).packets, Self::of(port, way).bytes);
+    /// Packets and bytes that went in that direction between the looks.
+    pub fn moved(&self, direction: Direction) -> (u64, u64) {
+        let of =
+            |port: &PortStats| (Self::of(port, direction).packets, Self::of(port, direction).bytes);
         let (now, before) = (of(self.port), self.earlier().map_or((0, 0), of));
         (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1))
     }
@@ -77,20 +71,20 @@ impl Look<'_> {
     }
 
     /// How many were dropped, and which part of all that is; `None`: none.
-    pub fn drops(&self, way: Way, reasons: &[&str]) -> Option<(u64, u64)> {
-        let dropped = reasons.iter().map(|reason| self.dropped(way, reason));
+    pub fn drops(&self, direction: Direction, reasons: &[&str]) -> Option<(u64, u64)> {
+        let dropped = reasons.iter().map(|reason| self.dropped(direction, reason));
         let dropped = dropped.fold(0, u64::saturating_add);
         // Packets that came from the guest and went nowhere are counted as taken from it, too.
-        let all = match way {
-            Way::ToGuest => dropped.saturating_add(self.moved(way).0),
-            Way::FromGuest => dropped.max(self.moved(way).0),
+        let all = match direction {
+            Direction::ToGuest => dropped.saturating_add(self.moved(direction).0),
+            Direction::FromGuest => dropped.max(self.moved(direction).0),
         };
         (dropped > 0).then(|| (dropped, (dropped.saturating_mul(100) / all.max(1)).clamp(1, 100)))
     }
 
     /// Whether anything came from the guest between the looks.
     pub fn has_sent(&self) -> bool {
-        self.moved(Way::FromGuest).0 > 0
+        self.moved(Direction::FromGuest).0 > 0
     }
 
     /// `12 packets were dropped in a second (no_room)`.

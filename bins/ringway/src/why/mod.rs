@@ -21,10 +21,12 @@ use serde_json::{Map, Value};
 use crate::args::WhyArgs;
 use crate::config::error::no_port;
 use crate::config::{PortSpec, SpecError, json};
-use crate::control::{ListedPort, PROTOCOL_VERSION, PortStats, StatsReply, request_stats};
+use crate::control::{
+    Direction, ListedPort, PROTOCOL_VERSION, PortStats, StatsReply, request_stats,
+};
 use crate::port_command::{ports, spec_of};
 use crate::{outcome, units};
-use look::{Finding, Look, Way};
+use look::{Finding, Look};
 use refusals::refusal;
 use rules::{ALL, findings, nothing_passed};
 
@@ -135,12 +137,12 @@ impl Looks {
     }
 
     /// How fast a port was between the looks.
-    fn rate(&self, name: &str, way: Way) -> Option<String> {
+    fn rate(&self, name: &str, direction: Direction) -> Option<String> {
         let bytes = |report: &StatsReply| {
             let port = report.ports.iter().find(|port| port.name == name)?;
-            Some(match way {
-                Way::ToGuest => port.to_guest.bytes,
-                Way::FromGuest => port.from_guest.bytes,
+            Some(match direction {
+                Direction::ToGuest => port.to_guest.bytes,
+                Direction::FromGuest => port.from_guest.bytes,
             })
         };
         let passed_ms = self.now.uptime_ms.saturating_sub(self.before.uptime_ms).max(1);
@@ -155,7 +157,7 @@ fn is_named(listed: &ListedPort, name: &str) -> bool {
 }
 
 fn text(name: &str, looks: &Looks, found: &[Finding]) -> String {
-    let rates = looks.rate(name, Way::ToGuest).zip(looks.rate(name, Way::FromGuest));
+    let rates = looks.rate(name, Direction::ToGuest).zip(looks.rate(name, Direction::FromGuest));
     let rates = rates.map(|(to, from)| format!(" ({to} to the guest, {from} from it)"));
     let rates = rates.unwrap_or_default();
     if found.is_empty() {

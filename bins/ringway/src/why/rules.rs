@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use super::look::{Finding, Look, Way};
+use super::look::{Finding, Look};
 use super::refusals::refusal;
 use super::router::{lacks, lost_forward, not_leased};
 use crate::config::{PortSpec, json};
+use crate::control::Direction;
 use crate::places::how_to_tell_bridges;
 use crate::{socket_reach, units};
 
@@ -148,7 +149,7 @@ fn same_mac(look: &Look<'_>) -> Option<Finding> {
     let others = look.now.ports.iter().filter(|other| other.name != look.port.name);
     let other = others.into_iter().find(|other| other.mac.as_ref() == Some(mac))?;
     // Of two, the one that started later loses.
-    let weight = look.drops(Way::FromGuest, &["spoofed_mac"]).map_or(1, |(_, share)| share);
+    let weight = look.drops(Direction::FromGuest, &["spoofed_mac"]).map_or(1, |(_, share)| share);
     Some(Finding {
         weight,
         what: "another port has the same MAC address",
@@ -187,7 +188,7 @@ fn deaf_bridges(look: &Look<'_>) -> Option<Finding> {
 }
 
 fn no_buffers(look: &Look<'_>) -> Option<Finding> {
-    let (dropped, weight) = look.drops(Way::ToGuest, &["no_room"])?;
+    let (dropped, weight) = look.drops(Direction::ToGuest, &["no_room"])?;
     Some(Finding {
         weight,
         what: "the guest posts no buffers",
@@ -200,8 +201,10 @@ fn no_buffers(look: &Look<'_>) -> Option<Finding> {
 
 fn rate_to_guest(look: &Look<'_>) -> Option<Finding> {
     let keys = ["rate_to_guest", "packets_to_guest"];
-    let finding = rate(look, Way::ToGuest, "the rate limit to the guest", keys);
-    let Some((dropped, weight)) = look.drops(Way::ToGuest, &["rate_limit"]) else { return finding };
+    let finding = rate(look, Direction::ToGuest, "the rate limit to the guest", keys);
+    let Some((dropped, weight)) = look.drops(Direction::ToGuest, &["rate_limit"]) else {
+        return finding;
+    };
     let advice = format!("raise it: ringway port set {} rate_to_guest=…", look.port.name);
     let figure = look.drop_figure(dropped, "rate_limit");
     Some(Finding { weight, what: "the rate limit to the guest", figure, advice })
@@ -209,12 +212,17 @@ fn rate_to_guest(look: &Look<'_>) -> Option<Finding> {
 
 fn rate_from_guest(look: &Look<'_>) -> Option<Finding> {
     let keys = ["rate_from_guest", "packets_from_guest"];
-    rate(look, Way::FromGuest, "the rate limit from the guest", keys)
+    rate(look, Direction::FromGuest, "the rate limit from the guest", keys)
 }
 
 /// The port moves nearly as much as it may.
-fn rate(look: &Look<'_>, way: Way, what: &'static str, keys: [&str; 2]) -> Option<Finding> {
-    let (packets, bytes) = look.moved(way);
+fn rate(
+    look: &Look<'_>,
+    direction: Direction,
+    what: &'static str,
+    keys: [&str; 2],
+) -> Option<Finding> {
+    let (packets, bytes) = look.moved(direction);
     let used = |count: u64, key: &str| {
         let limit = look.number(key).filter(|limit| *limit > 0)?;
         let per_second = count.saturating_mul(1000) / look.passed_ms();
@@ -231,7 +239,7 @@ fn rate(look: &Look<'_>, way: Way, what: &'static str, keys: [&str; 2]) -> Optio
 }
 
 fn locked(look: &Look<'_>) -> Option<Finding> {
-    let [mac, ip] = ["spoofed_mac", "spoofed_ip"].map(|it| look.dropped(Way::FromGuest, it));
+    let [mac, ip] = ["spoofed_mac", "spoofed_ip"].map(|it| look.dropped(Direction::FromGuest, it));
     let reason = if mac >= ip { "spoofed_mac" } else { "spoofed_ip" };
     refused_as(look, &["spoofed_mac", "spoofed_ip"], reason)
 }
@@ -250,23 +258,23 @@ fn vlan(look: &Look<'_>) -> Option<Finding> {
 
 /// The switch has refused packets from the guest for one of these reasons, mostly for the last.
 fn refused_as(look: &Look<'_>, reasons: &[&str], reason: &str) -> Option<Finding> {
-    let (dropped, weight) = look.drops(Way::FromGuest, reasons)?;
+    let (dropped, weight) = look.drops(Direction::FromGuest, reasons)?;
     let (what, advice) = refusal(reason, &look.port.name);
     Some(Finding { weight, what, figure: look.drop_figure(dropped, reason), advice })
 }
 
 /// Reasons for drops that no other rule looks at: at the sender, or at the receiver.
-const OTHER_DROPS: [(Way, &str); 5] = [
-    (Way::FromGuest, "malformed"),
-    (Way::FromGuest, "no_route"),
-    (Way::ToGuest, "offload"),
-    (Way::ToGuest, "os"),
-    (Way::ToGuest, "filtered"),
+const OTHER_DROPS: [(Direction, &str); 5] = [
+    (Direction::FromGuest, "malformed"),
+    (Direction::FromGuest, "no_route"),
+    (Direction::ToGuest, "offload"),
+    (Direction::ToGuest, "os"),
+    (Direction::ToGuest, "filtered"),
 ];
 
 fn other_drops(look: &Look<'_>) -> Option<Finding> {
-    let found = OTHER_DROPS.iter().filter_map(|(way, reason)| {
-        let (dropped, weight) = look.drops(*way, &[reason])?;
+    let found = OTHER_DROPS.iter().filter_map(|(direction, reason)| {
+        let (dropped, weight) = look.drops(*direction, &[reason])?;
         // A guest need not want all that is flooded to it.
         (*reason != "filtered" || weight >= NEARLY_ALL).then_some((weight, dropped, *reason))
     });
@@ -290,7 +298,7 @@ fn is_configured(look: &Look<'_>, reason: &str) -> bool {
 
 /// A guest that gets no answer is silent for most of the time: so far nearly all was refused.
 pub fn nothing_passed(look: &Look<'_>) -> Option<Finding> {
-    if look.has_sent() || look.drops(Way::FromGuest, &REFUSALS).is_some() {
+    if look.has_sent() || look.drops(Direction::FromGuest, &REFUSALS).is_some() {
         return None;
     }
     let from = &look.port.from_guest;
@@ -320,7 +328,7 @@ fn moved(look: &Look<'_>) -> Option<Finding> {
 }
 
 fn too_long(look: &Look<'_>) -> Option<Finding> {
-    let (dropped, weight) = look.drops(Way::ToGuest, &["too_long"])?;
+    let (dropped, weight) = look.drops(Direction::ToGuest, &["too_long"])?;
     Some(Finding {
         weight,
         what: "packets are longer than the guest's buffers",

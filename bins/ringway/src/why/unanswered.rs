@@ -10,7 +10,7 @@ use ringway_switch::PEEK_LEN;
 use super::PERIOD;
 use super::look::Finding;
 use super::rules::{ALL, NEARLY_ALL};
-use crate::capture::asked::Asked;
+use crate::capture::target::CaptureTarget;
 use crate::control::client::ask;
 use crate::control::{CaptureQuestion, Direction, Request, TraceQuestion, TraceReply};
 use crate::units;
@@ -60,8 +60,8 @@ fn sent(control: &Path, port: &str) -> anyhow::Result<BTreeMap<MacAddress, Sent>
         snap: u32::try_from(PEEK_LEN).ok(),
         ..CaptureQuestion::default()
     };
-    let asked = Asked { control: control.to_path_buf(), question };
-    let (_, mut reader, _plane) = asked.begin()?;
+    let target = CaptureTarget { control: control.to_path_buf(), question };
+    let (_, mut reader, _plane) = target.begin()?;
     sleep(PERIOD);
     let mut sent = BTreeMap::<_, Sent>::new();
     reader.read(|record, bytes| {

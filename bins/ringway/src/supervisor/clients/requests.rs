@@ -17,7 +17,7 @@ use crate::supervisor::setup::source::Source;
 pub type Refused = Vec<String>;
 
 /// A request that makes sense, as things are now.
-pub enum Command {
+pub enum ControlCommand {
     /// A question to the data plane.
     Ask(About),
     Add(Box<PortSpec>, Source),
@@ -29,7 +29,7 @@ pub enum Command {
     Upgrade(Option<String>),
 }
 
-impl Command {
+impl ControlCommand {
     /// Reads one line of a client, without the newline.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ pub struct Planes {
     pub restarts: Restarts,
     /// Those of front-ends.
     pub requests: Requests,
-    pub counts: Counts,
+    pub counts: PlaneCounts,
     pub last_order: u32,
     /// The data plane has told guests that their links are down: whether there were any.
     pub links_down: Option<bool>,
@@ -53,7 +53,7 @@ pub struct Planes {
 
 /// For statistics.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct PlaneCounts {
     pub deaths: u64,
     pub upgrades: u64,
     pub down_since: Option<Instant>,
@@ -75,7 +75,7 @@ impl Planes {
             journal,
             restarts: Restarts::default(),
             requests: Requests::default(),
-            counts: Counts::default(),
+            counts: PlaneCounts::default(),
             last_order: 0,
             links_down: None,
         }

@@ -18,7 +18,7 @@ pub struct Requester {
     /// `None`: the file, or the command line.
     pub client: Option<ClientId>,
     /// The report on the file that it is a part of.
-    pub report: Option<Rc<Report>>,
+    pub report: Option<Rc<ReloadReport>>,
     /// Options that only the next guest will see.
     pub at_next_connection: Vec<&'static str>,
     /// Warnings about what is probably not meant.
@@ -27,12 +27,12 @@ pub struct Requester {
 
 /// Failures and warnings of a file, beside what has changed.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct ReloadReport {
     failures: RefCell<Vec<String>>,
     warnings: RefCell<Vec<String>>,
 }
 
-impl Report {
+impl ReloadReport {
     pub fn failures(&self) -> Vec<String> {
         self.failures.borrow().clone()
     }
@@ -44,7 +44,7 @@ impl Report {
 
 impl Requester {
     /// An order that a file gives; who asked is answered at its end.
-    pub fn by(report: &Rc<Report>) -> Self {
+    pub fn by(report: &Rc<ReloadReport>) -> Self {
         Self { report: Some(report.clone()), ..Self::default() }
     }
 

@@ -108,7 +108,7 @@ pub struct Whole {
     #[serde(default)]
     pub journal_layout: Option<u16>,
     pub next: Numbers,
-    pub counts: Counts,
+    pub counts: CountsRecord,
     pub quarantined: Vec<u16>,
     /// The data plane that was not to go on: whether its process has ended.
     pub ended: Option<FdAt>,
@@ -163,7 +163,7 @@ pub struct Numbers {
 
 /// For statistics.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Counts {
+pub struct CountsRecord {
     pub deaths: u64,
     pub upgrades: u64,
     #[serde(default)]
@@ -198,7 +198,7 @@ impl Whole {
             journal: None,
             journal_layout: None,
             next: Numbers { plane: 0, order: 0, ask: 0, link: 0, client: 0 },
-            counts: Counts::default(),
+            counts: CountsRecord::default(),
             quarantined: vec![],
             ended: None,
             stored: vec![],

@@ -8,7 +8,7 @@
 //! out, as at the start.
 //!
 //! A client that asked for it is answered when all of it was tried: everything that was begun for
-//! it has a share in one [`Report`]; when no other share is left, all is done. Limits: after
+//! it has a share in one [`ReloadReport`]; when no other share is left, all is done. Limits: after
 //! [`PATIENCE`] the answer says that it is not known yet.
 
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use super::Setup;
 use crate::config::{PortSpec, RunConfig, Settings, difference};
 use crate::control::{PROTOCOL_VERSION, ReloadReply, refusal, reply_line};
 use crate::supervisor::clients::control_client::ClientId;
-use crate::supervisor::planes::order::Report;
+use crate::supervisor::planes::order::ReloadReport;
 use crate::supervisor::ports::Ports;
 
 /// Longest wait for the data plane: the client's own is a second longer.
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// A file that is being carried out for a client.
 pub struct Reloading {
     pub client: ClientId,
-    pub report: Rc<Report>,
+    pub report: Rc<ReloadReport>,
     /// As the file before had them.
     pub ports: Vec<PortSpec>,
     pub settings: Settings,

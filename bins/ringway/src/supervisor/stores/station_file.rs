@@ -44,8 +44,8 @@ impl StationFile {
     /// Reads what the ringway before has left.
     pub fn recall(ports: &mut Ports, identity: &Identity) {
         let Some(path) = file(identity) else { return };
-        let known = match read(&path) {
-            Ok(known) => known,
+        let content = match read(&path) {
+            Ok(content) => content,
             Err(why) if why.kind() == io::ErrorKind::NotFound => return,
             Err(why) => {
                 let path = path.display();
@@ -54,7 +54,7 @@ impl StationFile {
                 );
             }
         };
-        for router in known.routers {
+        for router in content.routers {
             let known = router.stations.iter().filter_map(|it| recalled(it, ports));
             let list: Vec<KnownStation> = known.take(KNOWN_STATIONS_MAX).collect();
             if let Some(id) = ports.named(&router.port)
@@ -75,7 +75,7 @@ impl StationFile {
             return;
         }
         let Some(path) = file(identity) else { return };
-        let written = serde_json::to_vec(&known(ports)).map_err(io::Error::from);
+        let written = serde_json::to_vec(&content(ports)).map_err(io::Error::from);
         match written.and_then(|text| state_file::replace(&path, &text)) {
             Ok(()) => {
                 let all = ports.values_mut();
@@ -96,7 +96,7 @@ impl StationFile {
 
 /// The file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Known {
+struct FileContent {
     version: u32,
     routers: Vec<Router>,
 }
@@ -125,7 +125,7 @@ fn recalled(station: &Station, ports: &Ports) -> Option<KnownStation> {
     Some(KnownStation { port: port.0, address: address.0, ip, is_leased })
 }
 
-fn known(ports: &Ports) -> Known {
+fn content(ports: &Ports) -> FileContent {
     let named = |known: &KnownStation| {
         Some(Station {
             port: ports.get(&PortId(known.port))?.spec.name.clone(),
@@ -139,7 +139,7 @@ fn known(ports: &Ports) -> Known {
         port: port.spec.name.clone(),
         stations: port.stations.list.iter().filter_map(named).collect(),
     });
-    Known { version: VERSION, routers: routers.collect() }
+    FileContent { version: VERSION, routers: routers.collect() }
 }
 
 fn file(identity: &Identity) -> Option<PathBuf> {
@@ -149,7 +149,7 @@ fn file(identity: &Identity) -> Option<PathBuf> {
 
 /// # Errors
 /// There is no such file, or another one than this program writes.
-fn read(path: &Path) -> io::Result<Known> {
+fn read(path: &Path) -> io::Result<FileContent> {
     let mut options = OpenOptions::new();
     // Whatever is there, to open it keeps nothing waiting.
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
@@ -162,11 +162,11 @@ fn read(path: &Path) -> io::Result<Known> {
     if text.len() as u64 > FILE_LEN_MAX {
         return Err(io::Error::other(format!("it has more than {FILE_LEN_MAX} bytes")));
     }
-    let known: Known = serde_json::from_slice(&text)?;
-    if known.version != VERSION {
-        return Err(io::Error::other(format!("version {} is not known here", known.version)));
+    let content: FileContent = serde_json::from_slice(&text)?;
+    if content.version != VERSION {
+        return Err(io::Error::other(format!("version {} is not known here", content.version)));
     }
-    Ok(known)
+    Ok(content)
 }
 
 #[cfg(test)]
@@ -207,7 +207,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
         let refused = |name: &str| read(&at(name)).expect_err("not for us").to_string();
-        let good = serde_json::to_vec(&Known { version: VERSION, routers: vec![] }).expect("JSON");
+        let good =
+            serde_json::to_vec(&FileContent { version: VERSION, routers: vec![] }).expect("JSON");
         std::fs::write(at("good"), &good).expect("room");
         assert!(read(&at("good")).is_ok());
         std::os::unix::fs::symlink(at("good"), at("link")).expect("a link");

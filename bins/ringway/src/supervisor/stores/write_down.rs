@@ -17,7 +17,7 @@ use crate::supervisor::ports::Ports;
 use crate::supervisor::ports::port::Port;
 use crate::supervisor::processes::journal::Watched;
 use crate::supervisor::record::{
-    AskedRecord, Common, Counts, Fds, LINK, LinkRecord, ListenerRecord, Numbers, PortRecord,
+    AskedRecord, Common, CountsRecord, Fds, LINK, LinkRecord, ListenerRecord, Numbers, PortRecord,
     Record, VmRecord, WHOLE, Whole,
 };
 use crate::supervisor::setup::Setup;
@@ -102,8 +102,8 @@ impl<'a> View<'a> {
         let mut whole = Whole::new(&common, self.control.record(fds));
         whole.started_ms = self.setup.started_ms;
         (whole.workers, whole.file) = (self.setup.workers, self.setup.file.clone());
-        let planes::Counts { deaths, upgrades, forbidden_call, .. } = self.planes.counts;
-        whole.counts = Counts { deaths, upgrades, forbidden_call };
+        let planes::PlaneCounts { deaths, upgrades, forbidden_call, .. } = self.planes.counts;
+        whole.counts = CountsRecord { deaths, upgrades, forbidden_call };
         whole.quarantined = self.planes.restarts.quarantined().collect();
         whole.journal = Some(fds.put(self.planes.journal.file().as_fd()));
         whole.journal_layout = Some(Watched::LAYOUT);

@@ -13,12 +13,12 @@ use crate::control::{CaptureQuestion, CaptureReply, Request};
 use crate::port_command::{names, ports};
 
 /// The ringway to ask, and the question.
-pub struct Asked {
+pub struct CaptureTarget {
     pub control: PathBuf,
     pub question: CaptureQuestion,
 }
 
-impl Asked {
+impl CaptureTarget {
     /// Begins it: the answer, its packets, and what is closed at the other end when it ends there.
     ///
     /// # Errors
