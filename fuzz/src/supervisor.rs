@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::frame::Framer;
-use ringway_supervisor::restart::{Busy, End, Restarts};
+use ringway_supervisor::restart::{Busy, PlaneExit, Restarts};
 use ringway_supervisor::slots::{Keep, LINK_FDS_MAX, LINK_LEN_MAX, Link, SLOTS_MAX, SlotRange};
 use ringway_supervisor::watch::{Beat, Watch};
 use ringway_supervisor::wire::ToSupervisor;
@@ -139,9 +139,9 @@ impl Played {
     fn dies(&mut self, a: u8, b: u8) {
         self.now += Duration::from_millis(u64::from(b) * 50);
         let end = match a & 3 {
-            0 => End::Exit(1),
-            1 => End::Hung,
-            _ => End::Signal(i32::from(a >> 2) % 40),
+            0 => PlaneExit::Exit(1),
+            1 => PlaneExit::Hung,
+            _ => PlaneExit::Signal(i32::from(a >> 2) % 40),
         };
         let into = (b & 4 != 0).then_some(u16::from(b >> 3 & 3));
         let busy = [

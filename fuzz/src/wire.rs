@@ -3,7 +3,7 @@
 use ringway_vhost_user::codec;
 
 use crate::bridge_fdb;
-use crate::neighbour::{self, Known, Neighbour, Owner};
+use crate::neighbour::{self, Neighbour, NeighbourEntry, Owner};
 
 /// Bytes of a message's header: request, flags, payload length.
 const HEADER_LEN: usize = 12;
@@ -45,10 +45,12 @@ pub(crate) fn bridge_fdb(data: &[u8]) {
                 assert!(!bridge_fdb::remove(&entry, NUMBER).is_empty());
             }
             bridge_fdb::Said::Neighbour(known) => {
-                let Known { interface, ip, address: Some(address), .. } = known else { continue };
+                let NeighbourEntry { interface, ip, address: Some(address), .. } = known else {
+                    continue;
+                };
                 let put = Neighbour { interface, ip, address };
                 let again = bridge_fdb::read(&neighbour::replace(&put, NUMBER), NUMBER);
-                let own = Known { owner: Owner::Ringway, ..known };
+                let own = NeighbourEntry { owner: Owner::Ringway, ..known };
                 assert_eq!(again.expect("our own message"), [bridge_fdb::Said::Neighbour(own)]);
                 assert!(!neighbour::remove(&put, NUMBER).is_empty());
             }
