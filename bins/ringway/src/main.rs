@@ -19,6 +19,7 @@ mod change_command;
 mod channel;
 mod chatter;
 mod check_config;
+mod closing;
 mod data_plane;
 mod doctor;
 mod fdb;
@@ -53,6 +54,7 @@ mod supervisor;
 mod top;
 mod trace;
 mod upgrade;
+mod wake_token;
 mod why;
 
 use std::ffi::OsString;

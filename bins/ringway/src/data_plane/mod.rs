@@ -264,7 +264,7 @@ impl DataPlane {
     fn end_closing(&mut self) {
         for port in self.ports.iter_mut() {
             let (id, bell) = (port.id, self.workers.bell());
-            if port.vm.as_mut().is_some_and(|vm| vm.ends_closing(bell, &self.wakes, id)) {
+            if port.vm.as_mut().is_some_and(|vm| vm.ends_closing(&bell, &self.wakes, id)) {
                 self.supervisor.tell(&ToSupervisor::Closed { port: id.0 });
             }
         }

@@ -310,7 +310,7 @@ impl DataPlane {
     /// told when that is over.
     pub(super) fn waits_for_closing(&mut self, id: PortId) -> bool {
         let bell = self.workers.bell();
-        self.ports.vm(id).is_some_and(|vm| vm.waits_for_closing(bell, &self.wakes))
+        self.ports.vm(id).is_some_and(|vm| vm.waits_for_closing(&bell, &self.wakes))
     }
 
     /// Disconnects front-ends that took away memory which a worker then touched.

@@ -8,42 +8,17 @@ use anyhow::Context;
 use ringway_host::{EventFd, Events, Poller};
 use ringway_switch::PortId;
 
+use crate::wake_token::wake_sources;
+
 /// Events handled per turn of the loop.
 const EVENTS_MAX: usize = 64;
 
-/// The source that woke the control thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wake {
-    Supervisor,
-    Worker,
-    TornMemory,
-    Kicks(PortId),
-    Capture(u32),
-}
-
-impl Wake {
-    pub(super) fn token(self) -> u64 {
-        let (kind, number) = match self {
-            Self::Supervisor => (0, 0),
-            Self::Worker => (1, 0),
-            Self::TornMemory => (2, 0),
-            Self::Kicks(port) => (3, u32::from(port.0)),
-            Self::Capture(number) => (4, number),
-        };
-        kind << 32 | u64::from(number)
-    }
-
-    pub(super) fn from_token(token: u64) -> Option<Self> {
-        let number = (token & 0xffff_ffff) as u32;
-        match token >> 32 {
-            0 => Some(Self::Supervisor),
-            1 => Some(Self::Worker),
-            2 => Some(Self::TornMemory),
-            3 => u16::try_from(number).ok().map(|port| Self::Kicks(PortId(port))),
-            4 => Some(Self::Capture(number)),
-            _ => None,
-        }
-    }
+wake_sources! {
+    0 Supervisor,
+    1 Worker,
+    2 TornMemory,
+    3 Kicks(port: PortId),
+    4 Capture(number: u32),
 }
 
 /// Everything that wakes the control thread.

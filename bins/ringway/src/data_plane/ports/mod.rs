@@ -1,7 +1,6 @@
 //! The ports as the control thread sees them, and the front-ends that are linked to them.
 
 mod announcement;
-mod closing;
 pub mod nat_port;
 pub mod uplinks;
 pub mod vm_port;

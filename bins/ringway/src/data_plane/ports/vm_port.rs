@@ -11,7 +11,7 @@ use ringway_vhost_user::Offer;
 use super::super::links::Link;
 use super::super::links::kicks::KickWatch;
 use super::super::wake::{Wake, Wakes};
-use super::closing::Closing;
+use crate::closing::Closing;
 use crate::config::PortSpec;
 
 /// The largest MTU that may be configured and the one assumed without configuration.
@@ -110,7 +110,7 @@ impl VmPort {
 
     /// Whether something that its front-end sent is still being closed; `bell` is rung when that is
     /// over.
-    pub fn waits_for_closing(&mut self, bell: Arc<EventFd>, wakes: &Wakes) -> bool {
+    pub fn waits_for_closing(&mut self, bell: &Arc<EventFd>, wakes: &Wakes) -> bool {
         let waits = self.closing.begin(bell);
         if waits && let Some(watch) = self.watch() {
             wakes.forget(watch);
@@ -119,7 +119,7 @@ impl VmPort {
     }
 
     /// `true`: everything is closed now, and it is served again.
-    pub fn ends_closing(&mut self, bell: Arc<EventFd>, wakes: &Wakes, id: PortId) -> bool {
+    pub fn ends_closing(&mut self, bell: &Arc<EventFd>, wakes: &Wakes, id: PortId) -> bool {
         let ends = self.closing.ends(bell);
         if ends && let Some(watch) = self.watch() {
             let _ = wakes.watch(watch, Wake::Kicks(id));

@@ -1,6 +1,5 @@
 //! Front-ends: one connection each, and the processes at the other end.
 
-pub mod closing;
 pub mod front_end;
 pub mod peer;
 pub mod told;

@@ -10,12 +10,12 @@ use ringway_net::MacAddress;
 use ringway_supervisor::front_ends::{self, Admission, History};
 use ringway_vhost_user::{Access, Connection, FilePart, Listener, Made, SocketError};
 
+use crate::closing::Closing;
 use crate::config::port::SocketAccess;
 use crate::config::values::Account;
 use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
 use crate::places;
-use crate::supervisor::front_ends::closing::Closing;
 use crate::supervisor::front_ends::front_end::FrontEnd;
 use crate::supervisor::front_ends::peer;
 use crate::supervisor::record::{RecordFds, VmRecord};
@@ -166,8 +166,7 @@ impl VmPort {
     /// Whether that is the front-end's end of a connection to this port.
     pub fn is_reached_by(&self, fd: BorrowedFd<'_>) -> bool {
         let is_linked = self.link.as_ref().is_some_and(|link| link.connection.is_reached_by(fd));
-        is_linked
-            || matches!(&self.socket, FrontEndSocket::Listen(listener) if listener.is_reached_by(fd))
+        is_linked || self.listener().is_some_and(|listener| listener.is_reached_by(fd))
     }
 
     /// The front-end that was there from the start, or that can be connected to.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::closing::SLOW;
 use crate::config::nat::Dns;
 use crate::control::{DaemonStats, DataPlaneStats, NatStats, PortStats, ProcessStats, StatsReply};
 use crate::guests_needs::{self, Need};
-use crate::supervisor::front_ends::closing::SLOW;
 use crate::supervisor::front_ends::peer::Peer;
 use crate::supervisor::planes::Planes;
 use crate::supervisor::ports::Ports;
