@@ -15,7 +15,7 @@ mod coalescing;
 mod config;
 mod control;
 mod control_copy;
-mod control_noted;
+pub mod control_record;
 mod control_state;
 mod counters;
 mod ethernet;

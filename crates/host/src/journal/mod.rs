@@ -61,7 +61,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 use std::sync::Mutex;
 
-use ringway_net::ControlState;
+use ringway_net::control_record;
 use ringway_virtq::{Format, RingRecord, SIZE_MAX, SharedSlice};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -92,7 +92,7 @@ const GENERATION_AT: usize = 24;
 /// Bytes for the used entries of one ring: whole pages, so that unused ones take no memory.
 const ENTRIES_LEN: usize = RingRecord::entries_len(Format::Packed, SIZE_MAX);
 /// Bytes behind them, twice, for what a guest has set.
-const CONTROL_LEN: usize = ControlState::COMMANDS_LEN_MAX;
+const CONTROL_LEN: usize = control_record::COMMANDS_LEN_MAX;
 const ROOM: usize = ENTRIES_LEN + 2 * CONTROL_LEN;
 const PAGE: usize = 4096;
 

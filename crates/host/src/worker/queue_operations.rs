@@ -1,10 +1,10 @@
 //! Queues of guests, started, moved and stopped between two visits.
 
-use std::os::fd::AsFd;
-
 use ringway_device::{Queue, QueueId};
+use ringway_net::{ControlState, control_record};
 use ringway_switch::PortId;
 use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why, position_by_ring};
+use std::os::fd::AsFd;
 
 use crate::journal::ring_lines::{Claim, NotedRing, Past, RingName};
 use crate::journal::worker_line::WorkerLine;
@@ -171,7 +171,11 @@ impl Worker {
         let noted = self.journal.as_ref().zip(guest.fds[Queue::Control as usize].noted);
         let Some((line, noted)) = noted else { return };
         let mut state = guest.queues.control_state().clone();
-        state.follow(&line.journal.control(noted.line), guest.queues.negotiated());
+        control_record::follow(
+            &mut state,
+            &line.journal.control(noted.line),
+            guest.queues.negotiated(),
+        );
         guest.queues.set_control_state(state);
         self.after_control(id, 0);
     }

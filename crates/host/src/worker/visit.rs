@@ -1,7 +1,7 @@
 //! A visit of one slot: where its packets come from, what they can reach, and what is left to do.
 
 use ringway_device::{AnyGuestPort, FromGuest, Queue, QueueId};
-use ringway_net::ControlState;
+use ringway_net::{ControlState, control_record};
 use ringway_switch::PortId;
 use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 
@@ -171,7 +171,7 @@ impl Worker {
         let noted = self.journal.as_ref().zip(guest.fds[Queue::Control as usize].noted);
         let note = |state: &ControlState| {
             if let Some((line, noted)) = noted {
-                line.journal.note_control(noted.line, &state.commands());
+                line.journal.note_control(noted.line, &control_record::commands(state));
             }
         };
         let call_again = guest.queues.visit_control(note) && guest.call(Queue::Control);

@@ -14,8 +14,11 @@ use crate::control::{
     HASH_CONFIG, MAC_ADDR_SET, MAC_TABLE_SET, QUEUE_PAIRS_SET, RSS_CONFIG, VLAN_ADD,
 };
 use crate::control_state::ControlState;
-use crate::receive_filter::ReceiveMode;
+use crate::receive_filter::{ReceiveFilter, ReceiveMode};
 use crate::{Negotiated, ReceiveHash, answer};
+
+/// Most bytes of [`commands`]: all VLANs, full tables, 256 queues.
+pub const COMMANDS_LEN_MAX: usize = 32 * 1024;
 
 /// Commands one behind the other.
 struct Commands(Vec<u8>);
@@ -28,55 +31,27 @@ impl Commands {
         self.0.extend([class, command]);
         self.0.extend(data);
     }
-}
 
-impl ControlState {
-    /// Most bytes of [`commands`](Self::commands): all VLANs, full tables, 256 queues.
-    pub const COMMANDS_LEN_MAX: usize = 32 * 1024;
-
-    /// Commands that lead to this state from that after a reset.
-    pub fn commands(&self) -> Vec<u8> {
-        let mut commands = Commands(Vec::new());
-        commands.add(CLASS_MAC, MAC_ADDR_SET, &[&self.mac.0]);
-        let offloads = self.guest_offloads.bits().to_le_bytes();
-        commands.add(CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET, &[&offloads]);
-        self.add_filter(&mut commands);
-        self.add_queues(&mut commands);
-        let limits = |limits: &CoalesceLimits| limits.encode();
-        for (kind, all) in self.coalescing.all() {
-            let number = match kind {
-                QueueKind::Transmit => COALESCE_TRANSMIT,
-                QueueKind::Receive => COALESCE_RECEIVE,
-            };
-            commands.add(CLASS_COALESCING, number, &[&limits(&all)]);
-        }
-        for (queue, one) in self.coalescing.one() {
-            let queue = u32::from(queue).to_le_bytes();
-            commands.add(CLASS_COALESCING, COALESCE_QUEUE, &[&queue, &limits(&one)]);
-        }
-        commands.0
-    }
-
-    fn add_filter(&self, commands: &mut Commands) {
+    fn add_filter(&mut self, filter: &ReceiveFilter) {
         for (number, mode) in (0..).zip(ReceiveMode::ALL) {
-            commands.add(CLASS_RECEIVE_MODE, number, &[&[u8::from(self.filter.mode(mode))]]);
+            self.add(CLASS_RECEIVE_MODE, number, &[&[u8::from(filter.mode(mode))]]);
         }
         let mut tables = Vec::new();
-        for table in self.filter.tables() {
+        for table in filter.tables() {
             tables.extend(u32::try_from(table.len()).unwrap_or(u32::MAX).to_le_bytes());
             tables.extend(table.flat_map(|address| address.0));
         }
-        commands.add(CLASS_MAC, MAC_TABLE_SET, &[&tables]);
-        for vlan in self.filter.vlans() {
-            commands.add(CLASS_VLAN, VLAN_ADD, &[&vlan.to_le_bytes()]);
+        self.add(CLASS_MAC, MAC_TABLE_SET, &[&tables]);
+        for vlan in filter.vlans() {
+            self.add(CLASS_VLAN, VLAN_ADD, &[&vlan.to_le_bytes()]);
         }
     }
 
-    fn add_queues(&self, commands: &mut Commands) {
-        let pairs = self.queue_pairs.to_le_bytes();
-        commands.add(CLASS_QUEUES, QUEUE_PAIRS_SET, &[&pairs]);
+    fn add_queues(&mut self, state: &ControlState) {
+        let pairs = state.queue_pairs.to_le_bytes();
+        self.add(CLASS_QUEUES, QUEUE_PAIRS_SET, &[&pairs]);
         let key = |hash: &ReceiveHash| [&[hash.key().len().to_le_bytes()[0]], hash.key()].concat();
-        match (&self.rss, &self.hash) {
+        match (&state.rss, &state.hash) {
             (Some(table), _) => {
                 let entries: Vec<u8> =
                     table.entries().iter().flat_map(|entry| entry.to_le_bytes()).collect();
@@ -84,24 +59,47 @@ impl ControlState {
                 let types = table.hash().types().to_le_bytes();
                 let rest = [&table.unclassified().to_le_bytes()[..], &entries, &pairs];
                 let data = [&types[..], &mask, &rest.concat(), &key(table.hash())];
-                commands.add(CLASS_QUEUES, RSS_CONFIG, &data);
+                self.add(CLASS_QUEUES, RSS_CONFIG, &data);
             }
             (None, Some(hash)) => {
                 let data = [&hash.types().to_le_bytes()[..], &[0; 8], &key(hash)];
-                commands.add(CLASS_QUEUES, HASH_CONFIG, &data);
+                self.add(CLASS_QUEUES, HASH_CONFIG, &data);
             }
             (None, None) => {}
         }
     }
+}
 
-    /// Carries out such commands; what makes no sense is left out.
-    pub fn follow(&mut self, mut commands: &[u8], negotiated: &Negotiated) {
-        while let Some((len, rest)) = commands.split_first_chunk()
-            && let Some((command, rest)) = rest.split_at_checked(u16::from_le_bytes(*len).into())
-        {
-            answer(command, self, negotiated);
-            commands = rest;
-        }
+/// Commands that lead to this state from that after a reset.
+pub fn commands(state: &ControlState) -> Vec<u8> {
+    let mut commands = Commands(Vec::new());
+    commands.add(CLASS_MAC, MAC_ADDR_SET, &[&state.mac.0]);
+    let offloads = state.guest_offloads.bits().to_le_bytes();
+    commands.add(CLASS_GUEST_OFFLOADS, GUEST_OFFLOADS_SET, &[&offloads]);
+    commands.add_filter(&state.filter);
+    commands.add_queues(state);
+    let limits = |limits: &CoalesceLimits| limits.encode();
+    for (kind, all) in state.coalescing.all() {
+        let number = match kind {
+            QueueKind::Transmit => COALESCE_TRANSMIT,
+            QueueKind::Receive => COALESCE_RECEIVE,
+        };
+        commands.add(CLASS_COALESCING, number, &[&limits(&all)]);
+    }
+    for (queue, one) in state.coalescing.one() {
+        let queue = u32::from(queue).to_le_bytes();
+        commands.add(CLASS_COALESCING, COALESCE_QUEUE, &[&queue, &limits(&one)]);
+    }
+    commands.0
+}
+
+/// Carries out such commands; what makes no sense is left out.
+pub fn follow(state: &mut ControlState, mut commands: &[u8], negotiated: &Negotiated) {
+    while let Some((len, rest)) = commands.split_first_chunk()
+        && let Some((command, rest)) = rest.split_at_checked(u16::from_le_bytes(*len).into())
+    {
+        answer(command, state, negotiated);
+        commands = rest;
     }
 }
 
@@ -119,7 +117,7 @@ mod tests {
 
     fn again(state: &ControlState) -> ControlState {
         let (mut again, negotiated) = fresh();
-        again.follow(&state.commands(), &negotiated);
+        follow(&mut again, &commands(state), &negotiated);
         again
     }
 
@@ -134,7 +132,7 @@ mod tests {
         let addresses: Vec<u8> = (0..many).flat_map(|n| MacAddress::local(n + 9).0).collect();
         let table = [&[1, 0][..], &1u32.to_le_bytes(), &[2, 0, 0, 0, 0, 5], &many.to_le_bytes()];
         let table = [&table.concat()[..], &addresses].concat();
-        let commands: [&[u8]; 12] = [
+        let all: [&[u8]; 12] = [
             &[1, 1, 0x52, 0x54, 0, 0, 0, 2],
             &[0, 0, 0],
             &[0, 4, 1],
@@ -148,7 +146,7 @@ mod tests {
             &[6, 2, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0],
             &hash,
         ];
-        for command in commands {
+        for command in all {
             let before = state.clone();
             answer(command, &mut state, &negotiated);
             assert_ne!(state, before, "{command:?}");
@@ -159,18 +157,18 @@ mod tests {
             answer(&[2, 0, low, high], &mut state, &negotiated);
         }
         assert_eq!(again(&state), state);
-        assert!(state.commands().len() < ControlState::COMMANDS_LEN_MAX * 9 / 10);
+        assert!(commands(&state).len() < COMMANDS_LEN_MAX * 9 / 10);
     }
 
     #[test]
     fn commands_that_are_cut_or_nonsense_are_left_out() {
         let (mut state, negotiated) = fresh();
         answer(&[0, 0, 0], &mut state, &negotiated);
-        let commands = state.commands();
+        let commands = commands(&state);
         for len in 0..commands.len() {
             let (mut cut, negotiated) = fresh();
-            cut.follow(&commands[..len], &negotiated);
-            cut.follow(&[0xff; 40], &negotiated);
+            follow(&mut cut, &commands[..len], &negotiated);
+            follow(&mut cut, &[0xff; 40], &negotiated);
         }
     }
 }
