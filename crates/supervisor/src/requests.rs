@@ -102,11 +102,12 @@ impl Requests {
         taken
     }
 
-    /// When one that could not be sent is handed over again.
+    /// When one that could not be sent is handed over again. Not one whose time has come: it goes
+    /// in the next turn in which a data plane can take it.
     #[must_use]
-    pub fn wake_at(&self) -> Option<Instant> {
+    pub fn wake_at(&self, now: Instant) -> Option<Instant> {
         let at = |it: &Request| match it.stage {
-            RequestStage::WaitsUntil(at) => Some(at),
+            RequestStage::WaitsUntil(at) => Some(at).filter(|at| *at > now),
             RequestStage::Waits | RequestStage::InHand => None,
         };
         self.open.values().filter_map(at).min()
@@ -128,5 +129,22 @@ impl Requests {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As while the data plane that could not be sent it ends, or does not know its port.
+    #[test]
+    fn a_request_whose_time_has_come_wakes_the_supervisor_once() {
+        let (now, mut requests) = (Instant::now(), Requests::default());
+        requests.add(1, 2, 3);
+        assert_eq!(requests.hand_over(false, |_| true, now), [(1, 2)]);
+        requests.give_back(1, now);
+        let again = now + HAND_OVER_AGAIN;
+        assert_eq!((requests.wake_at(now), requests.wake_at(again)), (Some(again), None));
+        assert_eq!(requests.hand_over(false, |_| true, again), [(1, 2)]);
     }
 }

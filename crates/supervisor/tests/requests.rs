@@ -146,7 +146,7 @@ impl World {
     }
 
     fn wait(&mut self) {
-        let all = [self.succession.wake_at(), self.requests.wake_at()];
+        let all = [self.succession.wake_at(), self.requests.wake_at(self.now)];
         let soonest = all.into_iter().flatten().min();
         let at = soonest.unwrap_or(self.now + Duration::from_secs(30));
         self.now = self.now.max(at);
@@ -234,7 +234,7 @@ impl search::World for World {
         let links: Vec<_> = self.links.iter().map(|(link, open)| (*link, open.is_some())).collect();
         let sent: Vec<u32> = self.sent.iter().map(|(link, _)| *link).collect();
         let due = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(self.now));
-        let dues = (due(self.succession.wake_at()), due(self.requests.wake_at()));
+        let dues = (due(self.succession.wake_at()), due(self.requests.wake_at(self.now)));
         let is_suspicious = self.restarts.is_suspicious(self.now);
         format!(
             "{planes:?} {links:?} {sent:?} {dues:?} {is_suspicious} {} {}",

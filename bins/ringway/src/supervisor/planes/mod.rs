@@ -285,7 +285,7 @@ impl Planes {
             .chain(look)
             .chain(at)
             .chain(self.succession.wake_at())
-            .chain(self.requests.wake_at())
+            .chain(self.requests.wake_at(now))
             .chain(self.next_serving_held_ports(now))
             .min()
     }
