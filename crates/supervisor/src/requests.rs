@@ -28,6 +28,9 @@ struct Request {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestStage {
+    /// It is handed over as soon as there is a data plane, or another one is done.
+    InLine,
+    /// The data plane does not know its port.
     Waits,
     /// It could not be sent, and waits until then.
     WaitsUntil(Instant),
@@ -38,7 +41,7 @@ enum RequestStage {
 impl Requests {
     /// A request of that front-end, at that port, is whole.
     pub fn add(&mut self, link: u32, port: u16, number: u32) {
-        self.open.insert(link, Request { port, number, stage: RequestStage::Waits });
+        self.open.insert(link, Request { port, number, stage: RequestStage::InLine });
     }
 
     /// Its request is done, or it has gone.
@@ -67,7 +70,7 @@ impl Requests {
             if it.stage == RequestStage::InHand {
                 in_hand.push((link, it.number));
             }
-            it.stage = RequestStage::Waits;
+            it.stage = RequestStage::InLine;
         }
         in_hand
     }
@@ -85,16 +88,20 @@ impl Requests {
         let mut taken = Vec::new();
         let mut has_one = self.is_any_in_hand();
         for (&link, it) in &mut self.open {
-            if is_one_by_one && has_one {
-                break;
-            }
             let is_ready = match it.stage {
-                RequestStage::Waits => true,
+                RequestStage::InLine | RequestStage::Waits => true,
                 RequestStage::WaitsUntil(at) => at <= now,
                 RequestStage::InHand => false,
             };
-            if is_ready && knows(it.port) {
-                it.stage = RequestStage::InHand;
+            if !is_ready {
+                continue;
+            }
+            it.stage = match knows(it.port) {
+                false => RequestStage::Waits,
+                true if is_one_by_one && has_one => RequestStage::InLine,
+                true => RequestStage::InHand,
+            };
+            if it.stage == RequestStage::InHand {
                 has_one = true;
                 taken.push((link, it.port));
             }
@@ -108,12 +115,12 @@ impl Requests {
     pub fn wake_at(&self, now: Instant) -> Option<Instant> {
         let at = |it: &Request| match it.stage {
             RequestStage::WaitsUntil(at) => Some(at).filter(|at| *at > now),
-            RequestStage::Waits | RequestStage::InHand => None,
+            RequestStage::InLine | RequestStage::Waits | RequestStage::InHand => None,
         };
         self.open.values().filter_map(at).min()
     }
 
-    /// Whether the data plane has a request, or did not get it yet because it could not be sent.
+    /// Whether the data plane has a request, or is about to get one.
     #[must_use]
     pub fn is_any_owed(&self) -> bool {
         self.open.values().any(|it| it.stage != RequestStage::Waits)

@@ -100,6 +100,8 @@ impl World {
         for (link, _) in self.requests.hand_over(is_one_by_one, |_| true, self.now) {
             let number = self.links[&link].expect("it waits");
             assert!(self.sent.insert((link, number)), "it has that one already");
+            let knows_all = self.succession.is_next_loaded();
+            assert!(!knows_all, "the data plane that is to follow does not hear of it");
         }
         assert!(!is_one_by_one || self.sent.len() <= 1, "one by one");
     }
