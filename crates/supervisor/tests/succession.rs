@@ -30,6 +30,8 @@ struct Process {
     is_to_stop: bool,
     has_stopped: bool,
     is_killed: bool,
+    /// Its orders are settled.
+    is_settled: bool,
 }
 
 impl Process {
@@ -165,11 +167,18 @@ impl World {
                     process.is_killed = true;
                 }
             }
-            Effect::NoteDeath { plane } | Effect::Settle { plane } => {
-                assert!(self.process(plane).is_killed);
+            Effect::NoteDeath { plane } => assert!(self.process(plane).is_killed),
+            Effect::Settle { plane } => {
+                let process = self.process(plane);
+                assert!(process.is_killed && !process.is_settled);
+                process.is_settled = true;
             }
-            Effect::Serves { plane } => assert!(self.process(plane).is_running),
-            Effect::Succeeds { plane, .. } => assert!(self.process(plane).is_running),
+            Effect::Serves { plane } | Effect::Succeeds { plane, .. } => {
+                assert!(self.process(plane).is_running);
+                let mut others = self.processes.iter().filter(|(number, _)| **number != plane);
+                let is_settled = |it: &Process| it.is_settled || !it.is_running;
+                assert!(others.all(|(_, it)| is_settled(it)), "no order is left behind");
+            }
             Effect::SwapPrograms => self.is_other_program = !self.is_other_program,
             Effect::Fails { by, .. } => {
                 assert!(!self.is_other_program, "the old one goes on");

@@ -184,6 +184,7 @@ impl<C: Copy> Succession<C> {
                     return self.out_of_turn(number, turn);
                 };
                 self.kill(from, turn);
+                turn.push(Effect::Settle { plane: from });
                 let stall = turn.now - since;
                 turn.push(Effect::Succeeds { plane: number, by, stall });
                 self.state = State::Serving { plane: number };
