@@ -29,10 +29,35 @@ pub enum Lane {
     All,
     /// About one port.
     Port(u16),
+    /// The same, and brings a front-end: what is about that one does not go past it.
+    Link {
+        /// The port's number.
+        port: u16,
+        /// The front-end's number.
+        link: u32,
+    },
     /// One question.
     Ask(u32),
-    /// The request of one front-end.
+    /// About one front-end: its request, or that it has gone.
     Frame(u32),
+}
+
+impl Lane {
+    /// Lanes whose messages wait while one of this lane does.
+    fn held(self) -> impl Iterator<Item = Self> {
+        let lanes = match self {
+            Self::Link { port, link } => [Self::Port(port), Self::Frame(link)].map(Some),
+            lane => [Some(lane), None],
+        };
+        lanes.into_iter().flatten()
+    }
+
+    fn waits_behind(self, held: &[Self]) -> bool {
+        held.contains(&match self {
+            Self::Link { port, .. } => Self::Port(port),
+            lane => lane,
+        })
+    }
 }
 
 /// The outcome of sending a message.
@@ -80,7 +105,8 @@ impl<M> Outbox<M> {
     pub fn flush(&mut self, now: Instant, mut send: impl FnMut(&M) -> Sending) {
         let (mut at, mut held) = (0, Vec::new());
         while let Some(outgoing) = self.waiting.get(at) {
-            if held.contains(&outgoing.lane) {
+            if outgoing.lane.waits_behind(&held) {
+                held.extend(outgoing.lane.held());
                 at += 1;
                 continue;
             }
@@ -96,7 +122,7 @@ impl<M> Outbox<M> {
                     self.given_back.push(link);
                 }
                 (Sending::NoDescriptors, lane) => {
-                    held.push(lane);
+                    held.extend(lane.held());
                     at += 1;
                 }
                 (Sending::Ended, _) => return self.waiting.clear(),
@@ -140,12 +166,12 @@ impl ToData {
     /// The lane whose messages it must not overtake.
     pub fn lane(&self) -> Lane {
         match self {
-            Self::Port { port, .. }
-            | Self::Remove { port, .. }
-            | Self::Change { port, .. }
-            | Self::Link { port, .. } => Lane::Port(*port),
+            Self::Port { port, .. } | Self::Remove { port, .. } | Self::Change { port, .. } => {
+                Lane::Port(*port)
+            }
+            Self::Link { port, link, .. } => Lane::Link { port: *port, link: *link },
             Self::Ask { ask, .. } => Lane::Ask(*ask),
-            Self::Frame { link, .. } => Lane::Frame(*link),
+            Self::Frame { link, .. } | Self::Unlink { link, .. } => Lane::Frame(*link),
             _ => Lane::All,
         }
     }
@@ -223,6 +249,30 @@ mod tests {
             Sending::Left
         });
         assert_eq!((sent, outbox.is_empty()), (vec![1, 2, 5, 10], true));
+    }
+
+    /// The port's number was that of a tap, which was removed before its descriptors could be sent.
+    #[test]
+    fn nothing_about_a_front_end_goes_past_the_message_that_brings_it() {
+        let (now, mut outbox) = (Instant::now(), Outbox::default());
+        let link = Lane::Link { port: 1, link: 5 };
+        let lanes = [
+            (1, Lane::Port(1)),
+            (2, link),
+            (4, Lane::Frame(5)),
+            (6, Lane::Frame(6)),
+            (8, Lane::Link { port: 2, link: 7 }),
+            (10, Lane::Frame(7)),
+        ];
+        lanes.into_iter().for_each(|(message, lane)| outbox.push(message, lane, vec![]));
+        let mut sent = Vec::new();
+        outbox.flush(now, refusing(&mut sent));
+        assert_eq!(sent, [6, 8, 10]);
+        outbox.flush(now, |message| {
+            sent.push(*message);
+            Sending::Left
+        });
+        assert_eq!((sent, outbox.is_empty()), (vec![6, 8, 10, 1, 2, 4], true));
     }
 
     #[test]
