@@ -1,7 +1,7 @@
 //! Queues of guests, started, moved and stopped between two visits.
 
 use ringway_device::{Queue, QueueId};
-use ringway_net::{ControlState, control_record};
+use ringway_net::control_record;
 use ringway_switch::PortId;
 use ringway_virtq::{Areas, Arm, Broken, Position, QueueSetup, Why, position_by_ring};
 use std::os::fd::AsFd;
