@@ -1,6 +1,6 @@
 //! IP addresses that stations were seen to use, for all workers at once.
 //!
-//! A port has [`IPS_PER_PORT_MAX`] places. What was not seen for [`AGE_MAX_MS`] is forgotten;
+//! A port has [`IPS_PER_PORT_MAX`] slots. What was not seen for [`AGE_MAX_MS`] is forgotten;
 //! nothing else makes room. One worker at a time notes something at a port: another one goes on
 //! without, and the guest will say it again.
 //!
@@ -49,7 +49,7 @@ pub struct SeenIp {
 
 /// The entry of one address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct AddressEntry {
     /// IPv4 addresses as IPv6 writes them (RFC 4291 §2.5.5.2); 0: there is none.
     ip: u128,
     station: u64,
@@ -59,7 +59,7 @@ struct Seen {
     announced_ms: u64,
 }
 
-impl Seen {
+impl AddressEntry {
     fn is_there(&self, now_ms: u64) -> bool {
         self.ip != 0 && now_ms.saturating_sub(self.last_ms) < AGE_MAX_MS
     }
@@ -71,7 +71,7 @@ impl Seen {
 }
 
 #[derive(Default)]
-struct Place {
+struct AddressSlot {
     ip: [AtomicU64; 2],
     station: AtomicU64,
     first_ms: AtomicU64,
@@ -79,10 +79,10 @@ struct Place {
     announced_ms: AtomicU64,
 }
 
-impl Place {
-    fn get(&self) -> Seen {
+impl AddressSlot {
+    fn get(&self) -> AddressEntry {
         let [above, below] = &self.ip;
-        Seen {
+        AddressEntry {
             ip: u128::from(above.load(Relaxed)) << 64 | u128::from(below.load(Relaxed)),
             station: self.station.load(Relaxed),
             first_ms: self.first_ms.load(Relaxed),
@@ -92,25 +92,25 @@ impl Place {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of an address")]
-    fn set(&self, seen: Seen) {
+    fn set(&self, entry: AddressEntry) {
         let [above, below] = &self.ip;
-        above.store((seen.ip >> 64) as u64, Relaxed);
-        below.store(seen.ip as u64, Relaxed);
-        self.station.store(seen.station, Relaxed);
-        self.first_ms.store(seen.first_ms, Relaxed);
-        self.last_ms.store(seen.last_ms, Relaxed);
-        self.announced_ms.store(seen.announced_ms, Relaxed);
+        above.store((entry.ip >> 64) as u64, Relaxed);
+        below.store(entry.ip as u64, Relaxed);
+        self.station.store(entry.station, Relaxed);
+        self.first_ms.store(entry.first_ms, Relaxed);
+        self.last_ms.store(entry.last_ms, Relaxed);
+        self.announced_ms.store(entry.announced_ms, Relaxed);
     }
 }
 
-/// The places of one port.
+/// The addresses of one port.
 #[derive(Default)]
-struct Places {
+struct PortAddresses {
     is_in_use: AtomicBool,
-    all: [Place; IPS_PER_PORT_MAX],
+    all: [AddressSlot; IPS_PER_PORT_MAX],
 }
 
-impl Places {
+impl PortAddresses {
     /// The right to read and write them, unless another thread has it.
     fn try_use(&self) -> Option<InUse<'_>> {
         // PAIRS WITH: ip_table.rs::drop
@@ -121,15 +121,15 @@ impl Places {
     /// Waits for it: not for the data path.
     fn wait(&self) -> InUse<'_> {
         loop {
-            if let Some(places) = self.try_use() {
-                return places;
+            if let Some(addresses) = self.try_use() {
+                return addresses;
             }
             spin_loop();
         }
     }
 }
 
-struct InUse<'a>(&'a Places);
+struct InUse<'a>(&'a PortAddresses);
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
@@ -139,11 +139,11 @@ impl Drop for InUse<'_> {
 }
 
 /// The addresses of all ports.
-pub(crate) struct IpTable(Box<[Places]>);
+pub(crate) struct IpTable(Box<[PortAddresses]>);
 
 impl IpTable {
     pub fn new() -> Self {
-        Self((0..PORTS_MAX).map(|_| Places::default()).collect())
+        Self((0..PORTS_MAX).map(|_| PortAddresses::default()).collect())
     }
 
     /// A station uses this address, or announces it; `true`: that is new.
@@ -154,58 +154,59 @@ impl IpTable {
         OwnIp { ip, is_announced }: OwnIp,
         now_ms: u64,
     ) -> bool {
-        let Some(places) = self.0[port.index()].try_use() else { return false };
+        let Some(addresses) = self.0[port.index()].try_use() else { return false };
         let ip = match ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
             IpAddr::V6(ip) => ip.to_bits(),
         };
         let station = address.to_u64() << VLAN_BITS | u64::from(vlan.raw());
-        let is_it = |seen: &Seen| seen.ip == ip && seen.vlan() == vlan.raw();
-        let mut all = places.0.all.iter();
-        let own = all.clone().find(|place| is_it(&place.get()));
-        let Some(place) = own.or_else(|| all.find(|place| !place.get().is_there(now_ms))) else {
+        let is_it = |entry: &AddressEntry| entry.ip == ip && entry.vlan() == vlan.raw();
+        let mut all = addresses.0.all.iter();
+        let own = all.clone().find(|slot| is_it(&slot.get()));
+        let Some(slot) = own.or_else(|| all.find(|slot| !slot.get().is_there(now_ms))) else {
             return false;
         };
-        let before = place.get();
+        let before = slot.get();
         let is_known = own.is_some() && before.is_there(now_ms);
         let first_ms = if is_known { before.first_ms } else { now_ms };
         let announced = if is_known { before.announced_ms } else { 0 };
         let is_late = announced == 0 || now_ms.saturating_sub(announced) >= ANNOUNCED_EVERY_MS;
         let is_news = is_announced && is_late;
         let announced_ms = if is_news { now_ms.max(1) } else { announced };
-        place.set(Seen { ip, station, first_ms, last_ms: now_ms, announced_ms });
+        slot.set(AddressEntry { ip, station, first_ms, last_ms: now_ms, announced_ms });
         !is_known || before.station != station || is_news
     }
 
     /// Addresses that were seen at that port may be seen elsewhere.
     pub fn forget(&self, port: PortId) {
-        let places = self.0[port.index()].wait();
-        places
+        let addresses = self.0[port.index()].wait();
+        addresses
             .0
             .all
             .iter()
-            .for_each(|place| place.ip.iter().for_each(|half| half.store(0, Relaxed)));
+            .for_each(|slot| slot.ip.iter().for_each(|half| half.store(0, Relaxed)));
     }
 
     /// Each address with the one station that has it.
     pub fn list(&self, now_ms: u64) -> Vec<SeenIp> {
         let mut all = Vec::new();
-        for (port, places) in (0..).map(PortId).zip(&self.0) {
-            let places = places.wait();
-            let seen = places.0.all.iter().map(Place::get).filter(|seen| seen.is_there(now_ms));
-            all.extend(seen.map(|seen| (seen, port)));
+        for (port, addresses) in (0..).map(PortId).zip(&self.0) {
+            let addresses = addresses.wait();
+            let entries =
+                addresses.0.all.iter().map(AddressSlot::get).filter(|entry| entry.is_there(now_ms));
+            all.extend(entries.map(|entry| (entry, port)));
         }
-        all.sort_unstable_by_key(|(seen, port)| {
-            let is_quiet = now_ms.saturating_sub(seen.last_ms) >= CONTESTED_MS;
-            let last_to_announce = Reverse(seen.announced_ms);
-            (seen.ip, seen.vlan(), is_quiet, last_to_announce, seen.first_ms, port.0)
+        all.sort_unstable_by_key(|(entry, port)| {
+            let is_quiet = now_ms.saturating_sub(entry.last_ms) >= CONTESTED_MS;
+            let last_to_announce = Reverse(entry.announced_ms);
+            (entry.ip, entry.vlan(), is_quiet, last_to_announce, entry.first_ms, port.0)
         });
-        all.dedup_by_key(|(seen, _)| (seen.ip, seen.vlan()));
-        let shown = |(seen, port): (Seen, PortId)| SeenIp {
+        all.dedup_by_key(|(entry, _)| (entry.ip, entry.vlan()));
+        let shown = |(entry, port): (AddressEntry, PortId)| SeenIp {
             port,
-            vlan: seen.vlan(),
-            address: MacAddress::from_u64(seen.station >> VLAN_BITS),
-            ip: Ipv6Addr::from_bits(seen.ip).to_canonical(),
+            vlan: entry.vlan(),
+            address: MacAddress::from_u64(entry.station >> VLAN_BITS),
+            ip: Ipv6Addr::from_bits(entry.ip).to_canonical(),
         };
         all.into_iter().map(shown).collect()
     }
@@ -238,7 +239,7 @@ mod tests {
     }
 
     fn owners(table: &IpTable, now_ms: u64) -> Vec<(PortId, IpAddr)> {
-        table.list(now_ms).iter().map(|seen| (seen.port, seen.ip)).collect()
+        table.list(now_ms).iter().map(|entry| (entry.port, entry.ip)).collect()
     }
 
     #[test]
@@ -298,7 +299,7 @@ mod tests {
         assert!(table.note(ONE, (ten, MacAddress::local(9)), uses(ip(1)), 0));
         assert!(table.note(ONE, (ten, MacAddress::local(8)), uses(ip(1)), 0));
         let list = table.list(0);
-        let shown: Vec<_> = list.iter().map(|seen| (seen.vlan, seen.address)).collect();
+        let shown: Vec<_> = list.iter().map(|entry| (entry.vlan, entry.address)).collect();
         assert_eq!(shown, [(0, MacAddress::local(1)), (10, MacAddress::local(8))]);
     }
 

@@ -88,14 +88,14 @@ pub enum Learned {
 
 /// An address, its hash, and where its entry must be.
 #[derive(Clone, Copy)]
-struct Place {
+struct HashedAddress {
     key: u64,
     bucket: usize,
     /// The hash: the bits that did not choose the bucket tell entries of a bucket apart.
     tag: u64,
 }
 
-impl Place {
+impl HashedAddress {
     /// Where in the bucket the entry goes if there is room.
     #[inline]
     fn first_slot(self) -> usize {
@@ -186,8 +186,8 @@ impl MacTable {
     /// The port of `address`, if it was seen not too long before `now`.
     #[inline]
     pub fn port_of(&self, vlan: VlanId, address: MacAddress, now: Tick) -> Option<PortId> {
-        let place = self.place(vlan, address);
-        let (_, value) = self.find(place)?;
+        let hashed = self.hashed(vlan, address);
+        let (_, value) = self.find(hashed)?;
         self.is_fresh(value, now).then(|| value.port())
     }
 
@@ -207,18 +207,18 @@ impl MacTable {
         if !address.is_station() {
             return Learned::Refused;
         }
-        let place = self.place(vlan, address);
-        match self.find(place) {
+        let hashed = self.hashed(vlan, address);
+        match self.find(hashed) {
             Some((at, value)) if value.port() == port => {
                 // Most packets find their entry seen in this very tick: do not dirty the line.
                 if value.seen() != now && !value.is_fixed() {
-                    self.touch(place, at, value, now);
+                    self.touch(hashed, at, value, now);
                 }
                 Learned::Known
             }
             Some((_, value)) if value.is_fixed() => Learned::Fixed,
             Some((_, value)) if value.is_flapping(now) => Learned::Flapping,
-            _ => self.relearn(port, place, now),
+            _ => self.relearn(port, hashed, now),
         }
     }
 
@@ -234,7 +234,7 @@ impl MacTable {
         if self.ownership.fixed[port.index()].load(Relaxed) > 0 {
             change.remove_if(|value| value.is_fixed() && value.port() == port);
         }
-        addresses.filter(|address| !change.fix(port, self.place(vlan, *address))).count()
+        addresses.filter(|address| !change.fix(port, self.hashed(vlan, *address))).count()
     }
 
     /// Forgets everything that `port` has learned. Walks the whole table, if it has.
@@ -247,22 +247,22 @@ impl MacTable {
 
     /// New stamp of age; if another worker changes the entry at this moment, its value stays.
     #[cold]
-    fn touch(&self, place: Place, at: usize, value: Value, now: Tick) {
-        let word = &self.buckets[place.bucket].values[at];
+    fn touch(&self, hashed: HashedAddress, at: usize, value: Value, now: Tick) {
+        let word = &self.buckets[hashed.bucket].values[at];
         let _ = word.compare_exchange(value.word(), value.seen_at(now).word(), Relaxed, Relaxed);
     }
 
     /// The address is not known, or on another port: its station is new or has moved, or the old
     /// entry expired.
     #[cold]
-    fn relearn(&self, port: PortId, place: Place, now: Tick) -> Learned {
-        if self.is_anothers(port, place.key) {
+    fn relearn(&self, port: PortId, hashed: HashedAddress, now: Tick) -> Learned {
+        if self.is_anothers(port, hashed.key) {
             return Learned::Fixed;
         }
         let Some(change) = self.try_change() else { return Learned::Refused };
         // It may have changed before the flag was taken.
-        let Some((at, old)) = self.find(place) else {
-            return change.insert(port, place, now);
+        let Some((at, old)) = self.find(hashed) else {
+            return change.insert(port, hashed, now);
         };
         if old.port() == port {
             return Learned::Known;
@@ -271,17 +271,17 @@ impl MacTable {
             return Learned::Fixed;
         }
         if !self.is_fresh(old, now) {
-            change.remove(place.bucket, at);
-            return change.insert(port, place, now);
+            change.remove(hashed.bucket, at);
+            return change.insert(port, hashed, now);
         }
-        if !change.may_own_one_more(port, place.bucket) {
+        if !change.may_own_one_more(port, hashed.bucket) {
             return Learned::Refused;
         }
         change.disown(old);
         change.own(port);
-        let moved = Value::learned(port, now, place.tag).moved_from(old);
-        self.buckets[place.bucket].values[at].store(moved.word(), Relaxed);
-        let address = MacAddress::from_u64(place.key >> VLAN_BITS);
+        let moved = Value::learned(port, now, hashed.tag).moved_from(old);
+        self.buckets[hashed.bucket].values[at].store(moved.word(), Relaxed);
+        let address = MacAddress::from_u64(hashed.key >> VLAN_BITS);
         let from = old.port();
         self.claims.note_change();
         self.claims.note(AddressNews { address, from, to: port, is_refused: false });
@@ -289,31 +289,31 @@ impl MacTable {
     }
 
     #[inline]
-    fn find(&self, place: Place) -> Option<(usize, Value)> {
+    fn find(&self, hashed: HashedAddress) -> Option<(usize, Value)> {
         // A free entry reads as the address of all zeros, which no caller may ask for.
-        if place.key >> VLAN_BITS == 0 {
+        if hashed.key >> VLAN_BITS == 0 {
             return None;
         }
-        let bucket = &self.buckets[place.bucket];
-        let is_at = |at: usize| bucket.keys[at].load(Relaxed) == place.key;
+        let bucket = &self.buckets[hashed.bucket];
+        let is_at = |at: usize| bucket.keys[at].load(Relaxed) == hashed.key;
         // Where most entries are: buckets are a quarter full at most, on average.
-        let first = place.first_slot();
+        let first = hashed.first_slot();
         let at = if is_at(first) { first } else { (0..PROBES_MAX).find(|at| is_at(*at))? };
         // The value may already be that of another key; its tag tells.
         let value = Value::from_word(bucket.values[at].load(Relaxed));
-        value.has_tag(place.tag).then_some((at, value))
+        value.has_tag(hashed.tag).then_some((at, value))
     }
 
     /// The upper and the lower half of a 128-bit product folded together: every bit of the result
     /// depends on every bit of the key and of both seeds.
     #[inline]
-    fn place(&self, vlan: VlanId, address: MacAddress) -> Place {
+    fn hashed(&self, vlan: VlanId, address: MacAddress) -> HashedAddress {
         let key = address.to_u64() << VLAN_BITS | u64::from(vlan.raw());
         let product = u128::from(key ^ self.seed[0]) * u128::from(self.seed[1]);
         #[expect(clippy::cast_possible_truncation, reason = "the two halves of the product")]
         let folded = (product >> 64) as u64 ^ product as u64;
         let bucket = (folded >> (u64::BITS - BUCKET_BITS)) as usize;
-        Place { key, bucket, tag: folded }
+        HashedAddress { key, bucket, tag: folded }
     }
 
     /// The right to change the table, unless another worker has it.
@@ -410,7 +410,7 @@ mod tests {
         let table = MacTable::new(42);
         let addresses: Vec<MacAddress> = (0..100_000)
             .map(MacAddress::local)
-            .filter(|address| table.place(VlanId::NONE, *address).bucket == 7)
+            .filter(|address| table.hashed(VlanId::NONE, *address).bucket == 7)
             .take(PROBES_MAX + 2)
             .collect();
         assert_eq!(addresses.len(), PROBES_MAX + 2);
@@ -474,13 +474,13 @@ mod tests {
             let table = MacTable::new(seed);
             addresses
                 .iter()
-                .map(|address| table.place(VlanId::NONE, *address).bucket)
+                .map(|address| table.hashed(VlanId::NONE, *address).bucket)
                 .collect::<Vec<_>>()
         });
         assert!(
             buckets[0]
                 .iter()
-                .all(|bucket| *bucket == table.place(VlanId::NONE, addresses[0]).bucket)
+                .all(|bucket| *bucket == table.hashed(VlanId::NONE, addresses[0]).bucket)
         );
         buckets[1].sort_unstable();
         buckets[1].dedup();
@@ -492,7 +492,7 @@ mod tests {
         let table = MacTable::new(42);
         let mut counts = std::vec![0_u32; BUCKETS];
         for n in 0..u32::try_from(BUCKETS).unwrap() {
-            counts[table.place(VlanId::NONE, MacAddress::local(n)).bucket] += 1;
+            counts[table.hashed(VlanId::NONE, MacAddress::local(n)).bucket] += 1;
         }
         let most = counts.iter().max().copied().unwrap_or(0);
         assert!(most <= 12, "{most} of {BUCKETS} addresses in one bucket");
@@ -556,10 +556,10 @@ mod tests {
         let (table, addresses) = collisions();
         learn(&table, OWNER, addresses[0], 0);
         learn(&table, OTHER, addresses[1], 0);
-        let place = |at: usize| table.place(VlanId::NONE, addresses[at]);
+        let hashed = |at: usize| table.hashed(VlanId::NONE, addresses[at]);
         let word = |at: usize| {
-            let (slot, _) = table.find(place(at)).unwrap();
-            &table.buckets[place(at).bucket].values[slot]
+            let (slot, _) = table.find(hashed(at)).unwrap();
+            &table.buckets[hashed(at).bucket].values[slot]
         };
         // A reader that read the key before, and the value after a replacement, sees this.
         let (torn, whole) = (word(0), word(1).load(Relaxed));

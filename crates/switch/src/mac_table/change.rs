@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::{BUCKETS, FREE, Learned, MacTable, Place, SWEEP_BUCKETS_MAX, VLAN_BITS, share};
+use super::{BUCKETS, FREE, HashedAddress, Learned, MacTable, SWEEP_BUCKETS_MAX, VLAN_BITS, share};
 use crate::entry::{Tick, Value};
 use crate::{PROBES_MAX, PortId, VlanId};
 
@@ -75,44 +75,44 @@ impl Change<'_> {
         }
     }
 
-    pub fn insert(&self, port: PortId, place: Place, now: Tick) -> Learned {
-        if !self.may_own_one_more(port, place.bucket) {
+    pub fn insert(&self, port: PortId, hashed: HashedAddress, now: Tick) -> Learned {
+        if !self.may_own_one_more(port, hashed.bucket) {
             return Learned::Refused;
         }
-        let Some(at) = self.room_for(port, place, Some(now)) else {
+        let Some(at) = self.room_for(port, hashed, Some(now)) else {
             return Learned::Refused;
         };
-        self.write(place, at, Value::learned(port, now, place.tag));
+        self.write(hashed, at, Value::learned(port, now, hashed.tag));
         self.own(port);
         Learned::New
     }
 
-    pub fn fix(&self, port: PortId, place: Place) -> bool {
-        if let Some((at, old)) = self.table.find(place) {
+    pub fn fix(&self, port: PortId, hashed: HashedAddress) -> bool {
+        if let Some((at, old)) = self.table.find(hashed) {
             if old.is_fixed() {
                 // Twice on the same port: static, and locked to it.
                 return old.port() == port;
             }
-            self.remove(place.bucket, at);
+            self.remove(hashed.bucket, at);
         }
-        let Some(at) = self.room_for(port, place, None) else { return false };
-        self.write(place, at, Value::fixed(port, place.tag));
+        let Some(at) = self.room_for(port, hashed, None) else { return false };
+        self.write(hashed, at, Value::fixed(port, hashed.tag));
         self.table.ownership.fixed[port.index()].fetch_add(1, Relaxed);
         true
     }
 
-    fn write(&self, place: Place, at: usize, value: Value) {
-        let bucket = &self.table.buckets[place.bucket];
+    fn write(&self, hashed: HashedAddress, at: usize, value: Value) {
+        let bucket = &self.table.buckets[hashed.bucket];
         bucket.values[at].store(value.word(), Relaxed);
-        bucket.keys[at].store(place.key, Relaxed);
+        bucket.keys[at].store(hashed.key, Relaxed);
         self.table.claims.note_change();
     }
 
     /// A free place in the bucket, made free if necessary: by an expired entry of anyone, or by
     /// the oldest entry of `port` itself; without a time, by the oldest that was learned.
-    fn room_for(&self, port: PortId, place: Place, now: Option<Tick>) -> Option<usize> {
-        let at_bucket = place.bucket;
-        let mut slots = (0..PROBES_MAX).map(|step| (place.first_slot() + step) % PROBES_MAX);
+    fn room_for(&self, port: PortId, hashed: HashedAddress, now: Option<Tick>) -> Option<usize> {
+        let at_bucket = hashed.bucket;
+        let mut slots = (0..PROBES_MAX).map(|step| (hashed.first_slot() + step) % PROBES_MAX);
         if let Some(at) = slots.find(|at| self.entry(at_bucket, *at).is_none()) {
             return Some(at);
         }

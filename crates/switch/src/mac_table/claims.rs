@@ -131,10 +131,10 @@ impl MacTable {
         }
         claim.store(wanted, Relaxed);
         let is_wrong = |value: Value| value.port() != port && !value.is_fixed();
-        match vlan.map(|vlan| self.place(vlan, address)) {
+        match vlan.map(|vlan| self.hashed(vlan, address)) {
             None => change.remove_keys(|key, value| overlap(key, wanted) && is_wrong(value)),
-            Some(place) => match self.find(place) {
-                Some((at, value)) if is_wrong(value) => change.remove(place.bucket, at),
+            Some(hashed) => match self.find(hashed) {
+                Some((at, value)) if is_wrong(value) => change.remove(hashed.bucket, at),
                 _ => {}
             },
         }

@@ -66,9 +66,9 @@ impl MacTable {
         let address = MacAddress::from_u64(key >> VLAN_BITS);
         #[expect(clippy::cast_possible_truncation, reason = "the VLAN is the lowest 16 bits")]
         let vlan = VlanId::new(key as u16);
-        let place = self.place(vlan.unwrap_or(VlanId::NONE), address);
+        let hashed = self.hashed(vlan.unwrap_or(VlanId::NONE), address);
         // It may be replaced at this moment.
-        if !value.has_tag(place.tag) || !self.is_fresh(value, now) {
+        if !value.has_tag(hashed.tag) || !self.is_fresh(value, now) {
             return None;
         }
         let port = value.port();
