@@ -10,7 +10,7 @@
 //! Limits: a driver without timers gives no moment that it keeps; it uses [`NetTx::flush`].
 
 use ringway_net::Nanos;
-use ringway_net::moderation::{Moderator, Plan, Policy, Role, State, Visit};
+use ringway_net::moderation::{Moderator, Policy, Role, State, Visit, VisitPlan};
 use ringway_virtq::DriverQueue;
 
 use crate::NetTx;
@@ -42,7 +42,7 @@ impl<Q: DriverQueue> NetTx<Q> {
         // Without room the sender waits for the device, which must hear of what there is.
         let short = self.queue.free() == 0;
         let visit = Visit { now, moved, bulk: 0, more, short };
-        let Plan { notify, wake_at, .. } = self.kicks.after(visit);
+        let VisitPlan { notify, wake_at, .. } = self.kicks.after(visit);
         let kick = notify && self.queue.must_kick();
         self.counters.kicks += u64::from(kick);
         Flushed { kick, wake_at }

@@ -116,7 +116,7 @@ pub enum Next {
 
 /// The last thing that the owner was told, or did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Activity {
     Busy,
     /// Nothing since `since`; looked last at `last`, and looks until `until`.
     Looking {
@@ -135,7 +135,7 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Polling {
     options: PollOptions,
-    state: State,
+    activity: Activity,
     /// How many of the recent pauses were short, of [`ALL`].
     short: u32,
     /// The rest of the budget, as of `credited`.
@@ -166,7 +166,7 @@ impl Polling {
     pub fn new(options: PollOptions, now: Nanos) -> Self {
         Self {
             options,
-            state: State::Busy,
+            activity: Activity::Busy,
             short: 0,
             credit_ns: 0,
             credited: now,
@@ -207,8 +207,8 @@ impl Polling {
 
     /// Something was at hand.
     pub fn found(&mut self, now: Nanos) {
-        match core::mem::replace(&mut self.state, State::Busy) {
-            State::Looking { since, last, .. } => {
+        match core::mem::replace(&mut self.activity, Activity::Busy) {
+            Activity::Looking { since, last, .. } => {
                 self.looked(last, now);
                 let pause_ns = now.since(since);
                 self.spent.hits += u64::from(pause_ns >= PAUSE_NS_MIN);
@@ -216,31 +216,31 @@ impl Polling {
                 self.observe(now, pause_ns, LOOK_NS_MAX);
             }
             // A worker that slept sees a pause a wake-up longer than it was.
-            State::Asleep { since, is_counted: false } => {
+            Activity::Asleep { since, is_counted: false } => {
                 self.observe(now, now.since(since), LOOK_NS_MAX + WAKE_NS);
             }
-            State::Asleep { .. } | State::Busy => {}
+            Activity::Asleep { .. } | Activity::Busy => {}
         }
     }
 
     /// Nothing is at hand.
     pub fn idle(&mut self, now: Nanos) -> Next {
-        match (self.options.mode, self.state) {
-            (PollMode::Always, State::Looking { since, last, until }) => {
+        match (self.options.mode, self.activity) {
+            (PollMode::Always, Activity::Looking { since, last, until }) => {
                 self.looked(last, now);
-                self.state = State::Looking { since, last: now, until };
+                self.activity = Activity::Looking { since, last: now, until };
                 Next::Look
             }
-            (_, State::Looking { since, last, until }) => {
+            (_, Activity::Looking { since, last, until }) => {
                 self.looked(last, now);
                 if now < until && now.since(last) < PREEMPTED_NS {
-                    self.state = State::Looking { since, last: now, until };
+                    self.activity = Activity::Looking { since, last: now, until };
                     return Next::Look;
                 }
                 self.give_up(since, now, now.since(last) >= PREEMPTED_NS)
             }
-            (_, State::Asleep { .. }) => Next::Sleep,
-            (_, State::Busy) => self.begin(now),
+            (_, Activity::Asleep { .. }) => Next::Sleep,
+            (_, Activity::Busy) => self.begin(now),
         }
     }
 
@@ -248,10 +248,11 @@ impl Polling {
         self.earn(now);
         let is_paid = self.options.mode == PollMode::Always || self.credit_ns >= LOOK_NS_MAX;
         if self.is_wanted() && is_paid {
-            self.state = State::Looking { since: now, last: now, until: now.plus(LOOK_NS_MAX) };
+            self.activity =
+                Activity::Looking { since: now, last: now, until: now.plus(LOOK_NS_MAX) };
             return Next::Look;
         }
-        self.state = State::Asleep { since: now, is_counted: false };
+        self.activity = Activity::Asleep { since: now, is_counted: false };
         Next::Sleep
     }
 
@@ -270,10 +271,10 @@ impl Polling {
     /// The worker yielded at `began` and runs again `now`: whether to look after all. The time
     /// between is no look and costs no budget.
     pub fn yielded(&mut self, began: Nanos, now: Nanos) -> Next {
-        let State::Looking { since, last, until } = self.state else { return Next::Look };
+        let Activity::Looking { since, last, until } = self.activity else { return Next::Look };
         self.looked(last, began);
         if now.since(began) < YIELDED_NS {
-            self.state = State::Looking { since, last: now, until };
+            self.activity = Activity::Looking { since, last: now, until };
             return Next::Look;
         }
         self.backoff_until = now.plus(POLL_BACKOFF_NS);
@@ -290,7 +291,7 @@ impl Polling {
             self.short -= self.short / 8;
         }
         self.pay(end.since(since).min(LOOK_NS_MAX));
-        self.state = State::Asleep { since, is_counted: true };
+        self.activity = Activity::Asleep { since, is_counted: true };
         Next::Sleep
     }
 

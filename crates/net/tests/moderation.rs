@@ -5,7 +5,9 @@ mod common;
 use std::collections::VecDeque;
 
 use common::random;
-use ringway_net::moderation::{Cause, CoalesceLimits, Event, Moderator, Plan, Policy, Role, Visit};
+use ringway_net::moderation::{
+    Cause, CoalesceLimits, Moderator, OutsideEvent, Policy, Role, Visit, VisitPlan,
+};
 use ringway_net::{Nanos, WAKE_NS};
 use ringway_virtq::Arm;
 
@@ -46,15 +48,15 @@ fn happens_at_random(
 ) -> Option<Nanos> {
     let mut visit_at = None;
     if (at / 700).is_multiple_of(3) && random(seed).is_multiple_of(50) {
-        visit_at = moderator.on(Nanos(now), Event::Request);
+        visit_at = moderator.on(Nanos(now), OutsideEvent::Request);
     }
     if !(at / 500).is_multiple_of(4) && random(seed).is_multiple_of(3) {
-        visit_at = moderator.on(Nanos(now), Event::Called).or(visit_at);
+        visit_at = moderator.on(Nanos(now), OutsideEvent::Called).or(visit_at);
     }
     if !(at / 400).is_multiple_of(5) {
         let packets = u32::from(random(seed).to_le_bytes()[0] % 8);
         let long = if (at / 1_300).is_multiple_of(2) { packets / 2 } else { 0 };
-        moderator.on(Nanos(now), Event::Reverse { packets, long });
+        moderator.on(Nanos(now), OutsideEvent::Reverse { packets, long });
     }
     visit_at
 }
@@ -128,7 +130,7 @@ fn wakes_when_idle(policy: Policy, long: bool, polled: bool) -> u32 {
     let mut wakes = 0;
     while let Some(Nanos(at)) = plan.wake_at {
         if polled {
-            moderator.on(Nanos(at), Event::Polled);
+            moderator.on(Nanos(at), OutsideEvent::Polled);
         }
         plan = moderator.after(visit(at + 1_000, 0));
         wakes += 1;
@@ -172,14 +174,14 @@ fn spec_5_1_6_5_6_counting_starts_with_the_first_packet_and_either_limit_ends_it
     let limits = CoalesceLimits { max_packets: 4, max_usecs: 50 };
     let mut moderator = moderator(Policy::Coalesce(limits), Role::Producer);
     let mut give = |now, moved| moderator.after(visit(now, moved));
-    let hold = |at| Plan { notify: false, arm: Arm::Next, wake_at: Some(Nanos(at)) };
+    let hold = |at| VisitPlan { notify: false, arm: Arm::Next, wake_at: Some(Nanos(at)) };
     assert_eq!(give(1_000_000, 1), hold(1_050_000));
     assert_eq!(give(1_010_000, 2), hold(1_050_000), "time runs from the first packet");
     assert!(give(1_020_000, 1).notify, "the fourth packet");
     assert_eq!(give(1_030_000, 1), hold(1_080_000), "both start anew");
     assert!(!give(1_079_999, 0).notify);
     assert!(give(1_080_000, 0).notify, "the time is over");
-    assert_eq!(give(1_080_001, 0), Plan { notify: false, arm: Arm::Next, wake_at: None });
+    assert_eq!(give(1_080_001, 0), VisitPlan { notify: false, arm: Arm::Next, wake_at: None });
     assert!(give(2_000_000, 9).notify, "more than the limit at once");
 }
 
@@ -382,7 +384,7 @@ fn a_request_ends_a_hold_of_bulk_for_a_while() {
     const EVERY_NS: u64 = 100_000;
     let mut consumer = moderator(Policy::Adaptive, Role::Consumer);
     let now = take_long_packets(&mut consumer, 500, Sender::Every(EVERY_NS)).took_ns;
-    assert_eq!(consumer.on(Nanos(now), Event::Request), Some(Nanos(now)), "visit it now");
+    assert_eq!(consumer.on(Nanos(now), OutsideEvent::Request), Some(Nanos(now)), "visit it now");
     let plan = consumer.after(bulk(now + EVERY_NS, 1));
     assert_eq!((plan.arm, plan.wake_at), (Arm::Next, None), "the answer is notified");
     assert_eq!(consumer.state().cause, Cause::Request);
@@ -390,7 +392,7 @@ fn a_request_ends_a_hold_of_bulk_for_a_while() {
 
     let mut producer = moderator(Policy::Adaptive, Role::Producer);
     let now = give_long_packets(&mut producer, 500, Sender::Every(20_000)).took_ns;
-    producer.on(Nanos(now), Event::Request);
+    producer.on(Nanos(now), OutsideEvent::Request);
     assert!(producer.after(bulk(now + 20_000, 1)).notify, "the next request may come");
     assert_eq!(producer.state().cause, Cause::Request);
 }

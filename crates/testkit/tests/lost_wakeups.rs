@@ -11,7 +11,7 @@
 
 use ringway_driver::Arena;
 use ringway_net::Nanos;
-use ringway_net::moderation::{Cause, Event, Moderator, Plan, Policy, Role, Visit};
+use ringway_net::moderation::{Cause, Moderator, OutsideEvent, Policy, Role, Visit, VisitPlan};
 use ringway_testkit::{Ring, Rng, TestMemory};
 use ringway_virtq::{
     Arm, BufferId, DeviceQueue, DriverQueue, Elements, Head, PackedDevice, PackedDriver, Position,
@@ -43,7 +43,7 @@ const POLICIES: [&str; 8] = [
 ];
 
 /// The plan of a side without timers where a policy would wait for one.
-const AT_ONCE: Plan = Plan { notify: true, arm: Arm::Next, wake_at: None };
+const AT_ONCE: VisitPlan = VisitPlan { notify: true, arm: Arm::Next, wake_at: None };
 
 /// The state of a side, beside its half of the ring.
 struct Part {
@@ -332,7 +332,7 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         true
     }
 
-    fn decide(&mut self, part: usize, direction: usize, moved: u32, ends: Ends) -> Plan {
+    fn decide(&mut self, part: usize, direction: usize, moved: u32, ends: Ends) -> VisitPlan {
         let Ends { more, short } = ends;
         let now = Nanos(self.now);
         // Long packets for a while, then short ones.
@@ -342,19 +342,19 @@ impl<D: DriverQueue, V: DeviceQueue> World<D, V> {
         let moderator = &mut part.moderators[direction];
         let was_bulk = moderator.state().cause == Cause::Bulk;
         if !(self.now >> 18).is_multiple_of(3) {
-            moderator.on(now, Event::Reverse { packets: 1, long: 1 });
+            moderator.on(now, OutsideEvent::Reverse { packets: 1, long: 1 });
         }
         if (self.now >> 16).is_multiple_of(3) {
-            let called = moderator.on(now, Event::Called);
+            let called = moderator.on(now, OutsideEvent::Called);
             self.met.call |= called.is_some();
         }
         // It counts for longer than most worlds last: only half of them have one.
         if was_bulk && self.request_at.is_some_and(|at| self.now >= at) {
             (self.met.request, self.request_at) = (true, None);
-            moderator.on(now, Event::Request);
+            moderator.on(now, OutsideEvent::Request);
         }
         let plan = match moderator.after(visit) {
-            Plan { wake_at: Some(_), .. } if !self.rules.has_timers => AT_ONCE,
+            VisitPlan { wake_at: Some(_), .. } if !self.rules.has_timers => AT_ONCE,
             plan => plan,
         };
         self.met.bulk[direction] |= moderator.state().cause == Cause::Bulk;

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ringway_net::Nanos;
-use ringway_net::moderation::{Cause, Event, Moderator, Plan, Policy, Role, Visit};
-use ringway_testkit::pacing::Direction;
+use ringway_net::moderation::{Cause, Moderator, OutsideEvent, Policy, Role, Visit, VisitPlan};
+use ringway_testkit::pacing::RingModel;
 use ringway_virtq::Arm;
 
 const PACKETS: u32 = 3;
@@ -67,7 +67,7 @@ impl Kind {
 struct World {
     producer: Producer,
     consumer: Consumer,
-    ring: Direction<()>,
+    ring: RingModel<()>,
     produces: Moderator,
     consumes: Moderator,
     given: u32,
@@ -94,7 +94,7 @@ impl World {
         Self {
             producer: Producer::Publish,
             consumer: Consumer::Take,
-            ring: Direction::default(),
+            ring: RingModel::default(),
             produces: moderator(policies[0], produces),
             consumes: moderator(policies[1], Role::Consumer),
             given: 0,
@@ -134,15 +134,15 @@ impl World {
     }
 
     /// A side without timers does at once what a policy would wait for.
-    fn without_timers(&self, plan: Plan) -> Plan {
+    fn without_timers(&self, plan: VisitPlan) -> VisitPlan {
         let must_wait = plan.wake_at.is_some() && !self.has_timers;
-        if must_wait { Plan { notify: true, arm: Arm::Next, wake_at: None } } else { plan }
+        if must_wait { VisitPlan { notify: true, arm: Arm::Next, wake_at: None } } else { plan }
     }
 
     fn produced(&mut self, moved: u32) -> Producer {
         let visit = self.visit(moved);
         let plan = self.produces.after(visit);
-        let Plan { notify, wake_at, .. } = self.without_timers(plan);
+        let VisitPlan { notify, wake_at, .. } = self.without_timers(plan);
         self.timers[0] = wake_at;
         if notify { Producer::Ask } else { Producer::Publish }
     }
@@ -150,7 +150,7 @@ impl World {
     fn consumed(&mut self, moved: u32) -> Arm {
         let visit = self.visit(moved);
         let plan = self.consumes.after(visit);
-        let Plan { arm, wake_at, .. } = self.without_timers(plan);
+        let VisitPlan { arm, wake_at, .. } = self.without_timers(plan);
         self.timers[1] = wake_at;
         arm
     }
@@ -205,7 +205,7 @@ impl World {
     }
 
     fn gave_reverse(&mut self) {
-        self.consumes.on(Nanos(self.now), Event::Reverse { packets: 1, long: 1 });
+        self.consumes.on(Nanos(self.now), OutsideEvent::Reverse { packets: 1, long: 1 });
     }
 
     /// The consumer's owner wakes up to give a long packet the other way, and looks here; `false`:
@@ -228,8 +228,8 @@ impl World {
         }
         self.requests_left -= 1;
         let now = Nanos(self.now);
-        self.produces.on(now, Event::Request);
-        let visit_at = self.consumes.on(now, Event::Request);
+        self.produces.on(now, OutsideEvent::Request);
+        let visit_at = self.consumes.on(now, OutsideEvent::Request);
         self.timers[1] = visit_at.filter(|_| self.has_timers).or(self.timers[1]);
         self.passes()
     }
@@ -240,7 +240,7 @@ impl World {
             return false;
         }
         self.calls_left -= 1;
-        let visit_at = self.produces.on(Nanos(self.now), Event::Called);
+        let visit_at = self.produces.on(Nanos(self.now), OutsideEvent::Called);
         self.timers[0] = visit_at.filter(|_| self.has_timers).or(self.timers[0]);
         self.passes()
     }

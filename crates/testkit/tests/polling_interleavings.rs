@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use ringway_net::Nanos;
 use ringway_net::{Next, PollMode, PollOptions, Polling};
-use ringway_testkit::pacing::Direction;
+use ringway_testkit::pacing::RingModel;
 use ringway_virtq::Arm;
 
 const PACKETS: u32 = 3;
@@ -46,7 +46,7 @@ enum Defect {
 struct World {
     driver: Driver,
     worker: Worker,
-    ring: Direction<()>,
+    ring: RingModel<()>,
     polling: Polling,
     given: u32,
     taken: u32,
@@ -69,7 +69,7 @@ impl World {
         Self {
             driver: Driver::Publish,
             worker: Worker::Visit,
-            ring: Direction::default(),
+            ring: RingModel::default(),
             polling,
             given: 0,
             taken: 0,

@@ -1,6 +1,8 @@
 //! One moderated direction of a queue: its moderator, and when it wants to be asked again.
 
-use ringway_net::moderation::{CoalesceLimits, Event, Moderator, Plan, Policy, Role, State, Visit};
+use ringway_net::moderation::{
+    CoalesceLimits, Moderator, OutsideEvent, Policy, Role, State, Visit, VisitPlan,
+};
 use ringway_net::{CoalesceScope, Nanos};
 use ringway_virtq::Arm;
 
@@ -75,7 +77,7 @@ impl Direction {
         self.wake_at.is_some_and(|wake_at| wake_at <= now)
     }
 
-    pub(super) fn on(&mut self, now: Nanos, event: Event) {
+    pub(super) fn on(&mut self, now: Nanos, event: OutsideEvent) {
         if let Some(wake_at) = self.moderator.on(now, event) {
             self.wake_at = Some(wake_at);
         }
@@ -86,7 +88,7 @@ impl Direction {
         if visit.moved == 0 && !visit.short && !self.is_due(visit.now) {
             return false;
         }
-        let Plan { notify, wake_at, .. } = self.moderator.after(visit);
+        let VisitPlan { notify, wake_at, .. } = self.moderator.after(visit);
         let is_put_off = visit.more && !notify;
         self.wake_at = wake_at.or(is_put_off.then(|| visit.now.plus(COME_BACK_NS)));
         notify
@@ -94,7 +96,7 @@ impl Direction {
 
     /// Packets were taken, and no more are there: when the guest shall kick.
     pub(super) fn consumed(&mut self, visit: Visit) -> Arm {
-        let Plan { arm, wake_at, .. } = self.moderator.after(visit);
+        let VisitPlan { arm, wake_at, .. } = self.moderator.after(visit);
         self.wake_at = wake_at;
         arm
     }

@@ -16,7 +16,7 @@
 mod direction;
 
 use ringway_device::{Published, Queue, QueueId};
-use ringway_net::moderation::{Cause, Event, Policy, Role, Visit};
+use ringway_net::moderation::{Cause, OutsideEvent, Policy, Role, Visit};
 use ringway_net::{Coalescing, Counters, Nanos};
 use ringway_virtq::Arm;
 
@@ -143,15 +143,15 @@ impl Pace {
     pub fn gave(&mut self, moved: Published, requests: Option<bool>, flush: Flush) -> bool {
         let Published { packets, long } = moved;
         if packets > 0 {
-            self.kicks.on(flush.now, Event::Reverse { packets, long });
+            self.kicks.on(flush.now, OutsideEvent::Reverse { packets, long });
         }
         // Without a request all of them are long, or acknowledgements of what the guest sends.
         let is_answer = requests == Some(false) && self.kicks.state().cause == Cause::Bulk;
         let bulk = if is_answer { packets } else { long };
         let is_time = self.calls.produced(flush.visit(moved, bulk));
         if requests == Some(true) {
-            self.calls.on(flush.now, Event::Request);
-            self.kicks.on(flush.now, Event::Request);
+            self.calls.on(flush.now, OutsideEvent::Request);
+            self.kicks.on(flush.now, OutsideEvent::Request);
         }
         is_time
     }
@@ -166,7 +166,7 @@ impl Pace {
 
     /// The guest was called about packets.
     pub fn called(&mut self, now: Nanos) {
-        self.used.on(now, Event::Called);
+        self.used.on(now, OutsideEvent::Called);
     }
 
     /// Whether packets were taken from the transmitq since it was last idle.
@@ -184,7 +184,7 @@ impl Pace {
     /// The transmitq is idle, and the worker polls it instead of arming it.
     pub fn polls(&mut self, now: Nanos) {
         self.taken = Published::default();
-        self.kicks.on(now, Event::Polled);
+        self.kicks.on(now, OutsideEvent::Polled);
         self.kicks.wake_at = None;
     }
 

@@ -27,7 +27,7 @@
 //! §3.8.6.3). ADR 18 has the measured effect of each constant.
 
 use super::record::{Holds, Rate};
-use super::{Cause, Event, Held, Plan, Role, State, Visit};
+use super::{Cause, Held, OutsideEvent, Role, State, Visit, VisitPlan};
 use crate::{Nanos, WAKE_NS};
 
 /// Gaps between two bulk packets for which the next ones are held back. TCP small queues allows a
@@ -117,7 +117,7 @@ impl Adaptive {
         State { window, hold_ns, cause: self.cause }
     }
 
-    pub fn after(&mut self, visit: Visit) -> Plan {
+    pub fn after(&mut self, visit: Visit) -> VisitPlan {
         if visit.moved > 0 {
             self.measure(visit);
         }
@@ -128,29 +128,29 @@ impl Adaptive {
         }
     }
 
-    pub fn on(&mut self, now: Nanos, event: Event) -> Option<Nanos> {
+    pub fn on(&mut self, now: Nanos, event: OutsideEvent) -> Option<Nanos> {
         match (event, self.role) {
-            (Event::Request, Role::Consumer) => {
+            (OutsideEvent::Request, Role::Consumer) => {
                 self.request_until = now.plus(ANSWER_NS);
                 (self.look_at.is_some() && self.yields_to_requests()).then_some(now)
             }
-            (Event::Request, _) => {
+            (OutsideEvent::Request, _) => {
                 self.request_until = now.plus(NEXT_REQUEST_NS);
                 None
             }
-            (Event::Called, Role::UsedBuffers) => {
+            (OutsideEvent::Called, Role::UsedBuffers) => {
                 self.called_at = now;
                 (self.held.packets > 0).then(|| self.given_back_at())
             }
-            (Event::Reverse { packets, long }, _) => {
+            (OutsideEvent::Reverse { packets, long }, _) => {
                 self.given = [self.given[0].saturating_add(packets), self.given[1].max(long)];
                 None
             }
-            (Event::Polled, _) => {
+            (OutsideEvent::Polled, _) => {
                 (self.look_at, self.held.packets, self.last) = (None, 0, now);
                 None
             }
-            (Event::Called, _) => None,
+            (OutsideEvent::Called, _) => None,
         }
     }
 
@@ -235,16 +235,16 @@ impl Adaptive {
         }
     }
 
-    fn release(&mut self, cause: Cause) -> Plan {
+    fn release(&mut self, cause: Cause) -> VisitPlan {
         self.cause = cause;
         self.held.release()
     }
 
-    fn produced(&mut self, visit: Visit) -> Plan {
+    fn produced(&mut self, visit: Visit) -> VisitPlan {
         let was_held = self.held.packets > 0;
         self.held.add(visit.moved, visit.now);
         if self.held.packets == 0 {
-            return Plan::NOTHING;
+            return VisitPlan::NOTHING;
         }
         if visit.moved > 0 {
             let is_bulk = visit.bulk >= visit.moved;
@@ -272,19 +272,19 @@ impl Adaptive {
             self.judge(self.held.packets);
             return self.release(self.cause);
         }
-        Plan::hold(wake_at)
+        VisitPlan::hold(wake_at)
     }
 
-    fn gave_back(&mut self, visit: Visit) -> Plan {
+    fn gave_back(&mut self, visit: Visit) -> VisitPlan {
         self.cause = Cause::Batch;
         self.held.add(visit.moved, visit.now);
         let wake_at = self.given_back_at();
         match self.held.packets {
-            0 => Plan::NOTHING,
+            0 => VisitPlan::NOTHING,
             held if visit.short || held >= self.held_max || visit.now >= wake_at => {
                 self.held.release()
             }
-            _ => Plan::hold(wake_at),
+            _ => VisitPlan::hold(wake_at),
         }
     }
 
@@ -295,12 +295,12 @@ impl Adaptive {
         self.last.max(self.called_at).plus(pause_ns).min(longest)
     }
 
-    fn consumed(&mut self, visit: Visit) -> Plan {
+    fn consumed(&mut self, visit: Visit) -> VisitPlan {
         let found = self.held.packets.saturating_add(visit.moved);
         let due = self.look_at.take();
         if visit.more {
             self.held.packets = found;
-            return Plan::COME_BACK;
+            return VisitPlan::COME_BACK;
         }
         self.held.packets = 0;
         self.classify(visit);
@@ -310,12 +310,12 @@ impl Adaptive {
         }
         if self.yields_to_requests() && self.is_requested(visit.now) {
             self.cause = Cause::Request;
-            return Plan::NOTHING;
+            return VisitPlan::NOTHING;
         }
         let is_held = due.is_some() && !is_over;
         if found == 0 && !is_held || !self.may_hold() {
             self.cause = Cause::OneByOne;
-            return Plan::NOTHING;
+            return VisitPlan::NOTHING;
         }
         self.cause = self.holding();
         let look_at = match due.filter(|_| is_held) {
@@ -326,7 +326,7 @@ impl Adaptive {
             None => visit.now.plus(self.hold_ns()),
         };
         self.look_at = Some(look_at);
-        Plan::look(look_at, self.held_max)
+        VisitPlan::look(look_at, self.held_max)
     }
 
     /// The kind of packets that a consumer has taken, by what its owner gave the peer meanwhile.

@@ -10,7 +10,7 @@
 //! when all entries of the ring wait for the notification: the guest cannot go on without it.
 //! A consumer suppresses notifications for that time, looks, and starts again if it found packets.
 
-use super::{Cause, Held, Plan, Policy, Role, State, Visit};
+use super::{Cause, Held, Policy, Role, State, Visit, VisitPlan};
 
 /// State of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,35 +38,35 @@ impl Fixed {
         Self { role, packets, hold_ns, on_empty, held: Held::default() }
     }
 
-    pub fn after(&mut self, visit: Visit) -> Plan {
+    pub fn after(&mut self, visit: Visit) -> VisitPlan {
         match self.role {
             Role::Producer | Role::UsedBuffers => self.produced(visit),
             Role::Consumer => self.consumed(visit),
         }
     }
 
-    fn produced(&mut self, visit: Visit) -> Plan {
+    fn produced(&mut self, visit: Visit) -> VisitPlan {
         self.held.add(visit.moved, visit.now);
         if self.on_empty && visit.more && !visit.short {
-            return Plan::COME_BACK;
+            return VisitPlan::COME_BACK;
         }
         if self.held.packets == 0 {
-            return Plan::NOTHING;
+            return VisitPlan::NOTHING;
         }
         let wake_at = self.held.since.plus(self.hold_ns);
         if visit.short || self.held.packets >= self.packets || visit.now >= wake_at {
             return self.held.release();
         }
-        Plan::hold(wake_at)
+        VisitPlan::hold(wake_at)
     }
 
-    fn consumed(&self, visit: Visit) -> Plan {
+    fn consumed(&self, visit: Visit) -> VisitPlan {
         match visit.more {
-            true if self.on_empty || self.hold_ns > 0 => Plan::COME_BACK,
+            true if self.on_empty || self.hold_ns > 0 => VisitPlan::COME_BACK,
             false if visit.moved > 0 && self.hold_ns > 0 => {
-                Plan::look(visit.now.plus(self.hold_ns), self.packets)
+                VisitPlan::look(visit.now.plus(self.hold_ns), self.packets)
             }
-            _ => Plan::NOTHING,
+            _ => VisitPlan::NOTHING,
         }
     }
 

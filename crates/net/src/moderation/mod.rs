@@ -2,8 +2,8 @@
 //!
 //! The producer of a queue's buffers decides when to notify; the consumer decides after how many
 //! buffers it wants a notification, and may look by itself before. A [`Moderator`] decides for one
-//! of them: its owner hands in what each visit moved and gets a [`Plan`]. Time is an argument and
-//! the next wake-up a result, so the worker, a driver and a simulation run the same code.
+//! of them: its owner hands in what each visit moved and gets a [`VisitPlan`]. Time is an argument
+//! and the next wake-up a result, so the worker, a driver and a simulation run the same code.
 //!
 //! A producer asks late whether the peer wants a notification (event suppression). Then the ring
 //! answers for everything published since, and the peer may have taken it all.
@@ -52,7 +52,7 @@ pub struct Visit {
 
 /// The plan until the next visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
+pub struct VisitPlan {
     /// A producer: ask the ring now, and notify if the peer wants it.
     pub notify: bool,
     /// A consumer: when the peer shall notify us.
@@ -61,7 +61,7 @@ pub struct Plan {
     pub wake_at: Option<Nanos>,
 }
 
-impl Plan {
+impl VisitPlan {
     const NOTIFY: Self = Self { notify: true, arm: Arm::Next, wake_at: None };
     const NOTHING: Self = Self { notify: false, arm: Arm::Next, wake_at: None };
     const COME_BACK: Self = Self { notify: false, arm: Arm::Never, wake_at: None };
@@ -80,7 +80,7 @@ impl Plan {
 
 /// An event outside the moderator's own queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum OutsideEvent {
     /// A request went to the peer: its answer, and the next request, must not wait.
     Request,
     /// The peer was called about another queue. Awake, it finds used buffers by itself.
@@ -156,7 +156,7 @@ impl Moderator {
     }
 
     /// Decides after a visit.
-    pub fn after(&mut self, visit: Visit) -> Plan {
+    pub fn after(&mut self, visit: Visit) -> VisitPlan {
         match &mut self.0 {
             Kind::Fixed(fixed) => fixed.after(visit),
             Kind::Adaptive(adaptive) => adaptive.after(visit),
@@ -164,7 +164,7 @@ impl Moderator {
     }
 
     /// Takes note of an event; when the queue is to be visited next, if that has changed.
-    pub fn on(&mut self, now: Nanos, event: Event) -> Option<Nanos> {
+    pub fn on(&mut self, now: Nanos, event: OutsideEvent) -> Option<Nanos> {
         match &mut self.0 {
             Kind::Fixed(_) => None,
             Kind::Adaptive(adaptive) => adaptive.on(now, event),
@@ -195,8 +195,8 @@ impl Held {
         self.packets = self.packets.saturating_add(moved);
     }
 
-    fn release(&mut self) -> Plan {
+    fn release(&mut self) -> VisitPlan {
         self.packets = 0;
-        Plan::NOTIFY
+        VisitPlan::NOTIFY
     }
 }

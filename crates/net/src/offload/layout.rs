@@ -40,7 +40,7 @@ const DESTINATION_OPTIONS: u8 = 60;
 
 /// Version of the internet protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Network {
+pub(crate) enum IpVersion {
     Ipv4,
     Ipv6,
 }
@@ -66,7 +66,7 @@ impl Transport {
 /// begins at most [`HEADERS_LEN_MAX`] bytes behind its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    pub(crate) network: Network,
+    pub(crate) version: IpVersion,
     pub(crate) transport: Transport,
     pub(crate) network_at: usize,
     pub(crate) transport_at: usize,
@@ -76,9 +76,9 @@ pub(crate) struct Layout {
 impl Layout {
     /// Finds the headers; `None`: they are not there, or not what `header` says.
     pub(crate) fn find(header: &NetHeader, bytes: &[u8]) -> Option<Self> {
-        let Carried { network, network_at, protocol, transport_at } = Carried::find(bytes)?;
-        let transport = match (header.gso()?, network) {
-            (GsoType::TcpV4, Network::Ipv4) | (GsoType::TcpV6, Network::Ipv6) => Transport::Tcp,
+        let Carried { version, network_at, protocol, transport_at } = Carried::find(bytes)?;
+        let transport = match (header.gso()?, version) {
+            (GsoType::TcpV4, IpVersion::Ipv4) | (GsoType::TcpV6, IpVersion::Ipv6) => Transport::Tcp,
             (GsoType::UdpL4, _) => Transport::Udp,
             _ => return None,
         };
@@ -93,7 +93,7 @@ impl Layout {
         if protocol != expected || !is_told_right || !is_inside {
             return None;
         }
-        Some(Self { network, transport, network_at, transport_at, payload_at })
+        Some(Self { version, transport, network_at, transport_at, payload_at })
     }
 }
 
@@ -101,7 +101,7 @@ impl Layout {
 /// transport header need not be inside the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Carried {
-    pub(crate) network: Network,
+    pub(crate) version: IpVersion,
     pub(crate) network_at: usize,
     pub(crate) protocol: u8,
     pub(crate) transport_at: usize,
@@ -111,19 +111,19 @@ impl Carried {
     /// `None`: no whole header of IPv4 or IPv6, or a fragment.
     pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
         let (ether_type, network_at) = skip_vlan_tags(bytes)?;
-        let (network, (protocol, transport_at)) = match ether_type {
-            ETHER_TYPE_IPV4 => (Network::Ipv4, skip_ipv4(bytes, network_at)?),
-            ETHER_TYPE_IPV6 => (Network::Ipv6, skip_ipv6(bytes, network_at)?),
+        let (version, (protocol, transport_at)) = match ether_type {
+            ETHER_TYPE_IPV4 => (IpVersion::Ipv4, skip_ipv4(bytes, network_at)?),
+            ETHER_TYPE_IPV6 => (IpVersion::Ipv6, skip_ipv6(bytes, network_at)?),
             _ => return None,
         };
-        Some(Self { network, network_at, protocol, transport_at })
+        Some(Self { version, network_at, protocol, transport_at })
     }
 
     /// Where the packet ends by the length in its IP header: a frame may be padded behind it.
     pub(crate) fn end(&self, bytes: &[u8]) -> Option<usize> {
-        let (begins_at, len_at) = match self.network {
-            Network::Ipv4 => (self.network_at, 2),
-            Network::Ipv6 => (self.network_at + IPV6_HEADER_LEN, 4),
+        let (begins_at, len_at) = match self.version {
+            IpVersion::Ipv4 => (self.network_at, 2),
+            IpVersion::Ipv6 => (self.network_at + IPV6_HEADER_LEN, 4),
         };
         Some(begins_at + usize::from(word(bytes, self.network_at + len_at)?))
     }

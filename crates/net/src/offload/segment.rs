@@ -10,7 +10,7 @@
 //! segments with a wrong checksum.
 
 use super::Sum;
-use super::layout::{HEADERS_LEN_MAX, Layout, Network, Transport};
+use super::layout::{HEADERS_LEN_MAX, IpVersion, Layout, Transport};
 use crate::{NEEDS_CSUM, NetHeader};
 
 /// Flags in byte 13 of a TCP header (RFC 9293 §3.1).
@@ -160,8 +160,8 @@ impl Template {
     /// and the header checksum.
     fn write_network(&self, headers: &mut [u8], number: usize, len: usize) {
         let at = self.layout.network_at;
-        match self.layout.network {
-            Network::Ipv4 => {
+        match self.layout.version {
+            IpVersion::Ipv4 => {
                 let id = word(headers, at + 4).wrapping_add(low_half(number));
                 put_word(headers, at + 2, low_half(len - at));
                 put_word(headers, at + 4, id);
@@ -170,7 +170,7 @@ impl Template {
                 let sum = Sum::default().add_bytes(&headers[at..end]);
                 put_word(headers, at + 10, !sum.fold());
             }
-            Network::Ipv6 => put_word(headers, at + 4, low_half(len - at - 40)),
+            IpVersion::Ipv6 => put_word(headers, at + 4, low_half(len - at - 40)),
         }
     }
 

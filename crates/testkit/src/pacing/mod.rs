@@ -14,15 +14,15 @@
 //! nothing else.
 
 mod device;
-mod direction;
 mod load;
 mod outcome;
 mod parts;
+mod ring_model;
 mod sim;
 
-pub use direction::Direction;
 pub use load::{LOADS, Load};
 pub use outcome::{Outcome, Waits};
+pub use ring_model::RingModel;
 pub use sim::simulate;
 
 /// The costs of each action, in nanoseconds of virtual time.

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use ringway_virtq::Arm;
 
-/// Things on their way from the side that gives to the side that takes.
+/// A ring that has things on their way from the side that gives to the side that takes.
 #[derive(Debug, Clone)]
-pub struct Direction<T> {
+pub struct RingModel<T> {
     things: VecDeque<T>,
     published: u64,
     taken: u64,
@@ -16,7 +16,7 @@ pub struct Direction<T> {
     pub notifications: u64,
 }
 
-impl<T> Default for Direction<T> {
+impl<T> Default for RingModel<T> {
     /// Empty, and armed for the first thing.
     fn default() -> Self {
         let things = VecDeque::new();
@@ -24,7 +24,7 @@ impl<T> Default for Direction<T> {
     }
 }
 
-impl<T> Direction<T> {
+impl<T> RingModel<T> {
     /// Publishes one.
     pub fn give(&mut self, thing: T) {
         self.things.push_back(thing);

@@ -11,7 +11,7 @@ use ringway_virtq::Arm;
 
 use super::load::{Flows, Load};
 use super::parts::{Done, Long, NEVER, Packet, Processor};
-use super::{Costs, Direction, Outcome, Waits};
+use super::{Costs, Outcome, RingModel, Waits};
 use crate::Rng;
 
 /// Entries of both queues.
@@ -28,7 +28,7 @@ pub fn simulate(load: &Load, policy: Policy, poll: PollMode, costs: Costs, seed:
 
 /// An event outside the two processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum NetworkEvent {
     /// A flow would like to send.
     Ready(usize),
     /// A packet from the remote end reaches the device: (flow, is an answer).
@@ -56,15 +56,15 @@ pub(super) struct Sim {
     pub(super) costs: Costs,
     pub(super) flows: Vec<Flow>,
     rng: Rng,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, NetworkEvent)>>,
     event_count: u64,
     pub(super) guest: Processor,
     pub(super) device: Processor,
     outbox: VecDeque<Packet>,
     pub(super) inbox: VecDeque<Packet>,
-    pub(super) from_guest: Direction<Packet>,
-    pub(super) to_guest: Direction<Packet>,
-    pub(super) returns: Direction<()>,
+    pub(super) from_guest: RingModel<Packet>,
+    pub(super) to_guest: RingModel<Packet>,
+    pub(super) returns: RingModel<()>,
     in_flight: usize,
     pub(super) pace: Pace,
     pub(super) polling: Polling,
@@ -112,9 +112,9 @@ impl Sim {
             device: Processor::default(),
             outbox: VecDeque::new(),
             inbox: VecDeque::new(),
-            from_guest: Direction::default(),
-            to_guest: Direction::default(),
-            returns: Direction::default(),
+            from_guest: RingModel::default(),
+            to_guest: RingModel::default(),
+            returns: RingModel::default(),
             in_flight: 0,
             pace: Pace::new(policy),
             polling: Polling::new(PollOptions { mode: poll, ..PollOptions::default() }, Nanos(0)),
@@ -171,7 +171,7 @@ impl Sim {
         }
     }
 
-    fn schedule(&mut self, at: u64, event: Event) {
+    fn schedule(&mut self, at: u64, event: NetworkEvent) {
         self.event_count += 1;
         self.events.push(Reverse((at, self.event_count, event)));
     }
@@ -190,12 +190,12 @@ impl Sim {
         let is_burst_over =
             flow.shape.burst > 0 && flow.sent > 0 && flow.sent.is_multiple_of(flow.shape.burst);
         let off_ns = if is_burst_over { flow.shape.off_ns } else { 0 };
-        self.schedule(now + gap_ns + off_ns, Event::Ready(at));
+        self.schedule(now + gap_ns + off_ns, NetworkEvent::Ready(at));
     }
 
-    fn happen(&mut self, event: Event, now: u64) {
+    fn happen(&mut self, event: NetworkEvent, now: u64) {
         match event {
-            Event::Ready(at) => {
+            NetworkEvent::Ready(at) => {
                 let flow = &mut self.flows[at];
                 flow.is_waiting = false;
                 flow.unanswered += 1;
@@ -203,12 +203,12 @@ impl Sim {
                 self.send(at, false, now);
                 self.next_packet_of(at, now);
             }
-            Event::Arrives(flow, is_answer) => {
+            NetworkEvent::Arrives(flow, is_answer) => {
                 let packet = self.packet(flow, is_answer, now);
                 self.inbox.push_back(packet);
                 self.device.wake(now + self.costs.wake_ns);
             }
-            Event::Answered(flow) => self.answered(flow, now),
+            NetworkEvent::Answered(flow) => self.answered(flow, now),
         }
     }
 
@@ -225,7 +225,7 @@ impl Sim {
             self.outbox.push_back(packet);
             self.guest.wake(now);
         } else {
-            self.schedule(now, Event::Arrives(flow, is_answer));
+            self.schedule(now, NetworkEvent::Arrives(flow, is_answer));
         }
     }
 
@@ -247,12 +247,12 @@ impl Sim {
         let remote_ns = self.rng.between(self.costs.remote_ns / 2, self.costs.remote_ns * 3 / 2);
         let reacts_at = now + if to_remote { remote_ns } else { 0 };
         if packet.is_answer {
-            return self.schedule(reacts_at, Event::Answered(packet.flow));
+            return self.schedule(reacts_at, NetworkEvent::Answered(packet.flow));
         }
         flow.heard += 1;
         if flow.heard.is_multiple_of(flow.shape.answer_every) {
             match to_remote {
-                true => self.schedule(reacts_at, Event::Arrives(packet.flow, true)),
+                true => self.schedule(reacts_at, NetworkEvent::Arrives(packet.flow, true)),
                 false => self.send(packet.flow, true, reacts_at),
             }
         }
