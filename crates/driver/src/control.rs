@@ -42,7 +42,7 @@ pub enum ControlFailure {
 
 /// The state of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum CommandState {
     /// There is none in flight.
     Idle,
     /// Not answered yet; it counts as lost at this time, in microseconds.
@@ -116,15 +116,15 @@ impl<Q: DriverQueue> Control<Q> {
     ///
     /// # Errors
     /// [`Broken`]: the device broke the rules; the queue must be set up again.
-    pub fn poll(&mut self, now_us: u64) -> Result<Answer, Broken> {
+    pub fn poll(&mut self, now_us: u64) -> Result<CommandState, Broken> {
         if !self.in_flight {
-            return Ok(Answer::Idle);
+            return Ok(CommandState::Idle);
         }
         Ok(match self.finish()? {
-            Some(0) => Answer::Ok,
-            Some(_) => Answer::Refused,
-            None if now_us >= self.deadline_us => Answer::TimedOut,
-            None => Answer::Waiting { until_us: self.deadline_us },
+            Some(0) => CommandState::Ok,
+            Some(_) => CommandState::Refused,
+            None if now_us >= self.deadline_us => CommandState::TimedOut,
+            None => CommandState::Waiting { until_us: self.deadline_us },
         })
     }
 
@@ -157,8 +157,8 @@ impl<Q: DriverQueue> Control<Q> {
         Ok(Some(ack[0]))
     }
 
-    /// The answer of the device to [`ControlCommand::ReadCoalescing`]; only after [`Answer::Ok`],
-    /// and until the next command.
+    /// The answer of the device to [`ControlCommand::ReadCoalescing`]; only after
+    /// [`CommandState::Ok`], and until the next command.
     pub fn coalescing(&self) -> CoalesceLimits {
         let mut bytes = [0; CoalesceLimits::LEN];
         self.part.memory.read(RESULT_AT as usize, &mut bytes);

@@ -54,7 +54,7 @@ pub use arena::{Arena, ArenaFull, Part};
 pub use bring_up::{
     BringUpError, BroughtUp, QueuePair, QueueSet, Queues, Started, Wanted, bring_up, read_config,
 };
-pub use control::{ANSWER_LIMIT_US, Answer, Control, ControlFailure};
+pub use control::{ANSWER_LIMIT_US, CommandState, Control, ControlFailure};
 pub use control_command::ControlCommand;
 pub use device_state::{ConfigChange, DeviceState};
 pub use driver::{DriverOptions, NetDriver};

@@ -60,9 +60,9 @@ impl From<GuestError> for TrafficError {
     }
 }
 
-/// One direction.
+/// The packets of one direction.
 #[derive(Debug)]
-struct Way {
+struct Stream {
     link: Link,
     flow: u64,
     sent: u64,
@@ -75,7 +75,7 @@ struct Way {
 #[derive(Debug)]
 pub struct Traffic {
     /// First guest to second, second to first.
-    ways: [Way; 2],
+    streams: [Stream; 2],
     rng: Rng,
     len_max: usize,
     loss_allowed: bool,
@@ -86,9 +86,10 @@ impl Traffic {
     /// tells this traffic from all other, also from that of the same guests earlier.
     pub fn new(macs: [Mac; 2], flow: u64, len_max: usize) -> Self {
         let [first, second] = macs;
-        let way = |from, to, flow| Way { link: Link { from, to }, flow, sent: 0, next: 0, lost: 0 };
+        let stream =
+            |from, to, flow| Stream { link: Link { from, to }, flow, sent: 0, next: 0, lost: 0 };
         Self {
-            ways: [way(first, second, flow * 2), way(second, first, flow * 2 + 1)],
+            streams: [stream(first, second, flow * 2), stream(second, first, flow * 2 + 1)],
             rng: Rng::new(flow),
             len_max,
             loss_allowed: false,
@@ -105,12 +106,12 @@ impl Traffic {
 
     /// Packets that arrived, both ways together.
     pub fn arrived(&self) -> u64 {
-        self.ways.iter().map(|way| way.next - way.lost).sum()
+        self.streams.iter().map(|stream| stream.next - stream.lost).sum()
     }
 
     /// Packets that did not, both ways together.
     pub fn lost(&self) -> u64 {
-        self.ways.iter().map(|way| way.lost).sum()
+        self.streams.iter().map(|stream| stream.lost).sum()
     }
 
     /// Waits until both guests hear each other: rings start some time after attaching.
@@ -125,12 +126,12 @@ impl Traffic {
                 return Err(TrafficError::Unreachable);
             }
             for (at, guest) in guests.iter_mut().enumerate() {
-                let stamp = Stamp { flow: HELLO, sequence: self.ways[at].flow };
-                let _ = guest.send(&frames::udp(self.ways[at].link, stamp, STAMPED_LEN_MIN))?;
+                let stamp = Stamp { flow: HELLO, sequence: self.streams[at].flow };
+                let _ = guest.send(&frames::udp(self.streams[at].link, stamp, STAMPED_LEN_MIN))?;
                 guest.flush();
             }
             for (at, guest) in guests.iter_mut().enumerate() {
-                let hello = Stamp { flow: HELLO, sequence: self.ways[1 - at].flow };
+                let hello = Stamp { flow: HELLO, sequence: self.streams[1 - at].flow };
                 guest.wait_call(Duration::from_millis(20))?;
                 while let Some((_, packet)) = guest.receive()? {
                     heard[at] |= frames::read_stamp(&packet) == Some(hello);
@@ -170,11 +171,11 @@ impl Traffic {
     ) -> Result<(), TrafficError> {
         for _ in 0..burst {
             let len = self.rng.between(STAMPED_LEN_MIN as u64, self.len_max as u64);
-            let way = &mut self.ways[at];
-            let stamp = Stamp { flow: way.flow, sequence: way.sent };
-            let packet = frames::udp(way.link, stamp, usize::try_from(len).unwrap_or(0));
+            let stream = &mut self.streams[at];
+            let stamp = Stamp { flow: stream.flow, sequence: stream.sent };
+            let packet = frames::udp(stream.link, stamp, usize::try_from(len).unwrap_or(0));
             send_surely(guest, &packet)?;
-            way.sent += 1;
+            stream.sent += 1;
         }
         guest.flush();
         Ok(())
@@ -191,7 +192,8 @@ impl Traffic {
                 }
                 guest.flush();
             }
-            let Some(missing) = self.ways.iter().position(|way| way.next < way.sent) else {
+            let Some(missing) = self.streams.iter().position(|stream| stream.next < stream.sent)
+            else {
                 return Ok(());
             };
             let left = deadline.saturating_duration_since(Instant::now());
@@ -204,41 +206,42 @@ impl Traffic {
 
     fn give_up(&mut self, missing: usize) -> Result<(), TrafficError> {
         if !self.loss_allowed {
-            let way = &self.ways[missing];
-            return Err(TrafficError::Lost(Stamp { flow: way.flow, sequence: way.next }));
+            let stream = &self.streams[missing];
+            return Err(TrafficError::Lost(Stamp { flow: stream.flow, sequence: stream.next }));
         }
-        for way in &mut self.ways {
-            way.lost += way.sent - way.next;
-            way.next = way.sent;
+        for stream in &mut self.streams {
+            stream.lost += stream.sent - stream.next;
+            stream.next = stream.sent;
         }
         Ok(())
     }
 
-    fn accept(&mut self, way: usize, packet: &[u8]) -> Result<(), TrafficError> {
-        let way = &mut self.ways[way];
+    fn accept(&mut self, stream: usize, packet: &[u8]) -> Result<(), TrafficError> {
+        let stream = &mut self.streams[stream];
         // Packets that are flooded to all ports are not counted here.
-        let ours =
-            packet.len() >= 12 && packet[..6] == way.link.to && packet[6..12] == way.link.from;
+        let ours = packet.len() >= 12
+            && packet[..6] == stream.link.to
+            && packet[6..12] == stream.link.from;
         if !ours {
             return Ok(());
         }
         let stamp = frames::read_stamp(packet).ok_or(TrafficError::Corrupt(packet.len()))?;
-        if stamp.flow != way.flow {
+        if stamp.flow != stream.flow {
             // Late packets of `settle`, or of earlier traffic that was allowed to be lost.
             return Ok(());
         }
-        if stamp.sequence < way.next && self.loss_allowed {
+        if stamp.sequence < stream.next && self.loss_allowed {
             // Counted as lost when it was late.
             return Ok(());
         }
-        if stamp.sequence < way.next || stamp.sequence >= way.sent {
+        if stamp.sequence < stream.next || stamp.sequence >= stream.sent {
             return Err(TrafficError::OutOfOrder(stamp));
         }
-        if stamp.sequence > way.next && !self.loss_allowed {
-            return Err(TrafficError::Lost(Stamp { sequence: way.next, ..stamp }));
+        if stamp.sequence > stream.next && !self.loss_allowed {
+            return Err(TrafficError::Lost(Stamp { sequence: stream.next, ..stamp }));
         }
-        way.lost += stamp.sequence - way.next;
-        way.next = stamp.sequence + 1;
+        stream.lost += stamp.sequence - stream.next;
+        stream.next = stamp.sequence + 1;
         Ok(())
     }
 }

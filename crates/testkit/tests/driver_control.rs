@@ -1,8 +1,10 @@
 //! Commands of the driver, carried over a real control queue and answered by what a device does
 //! with them.
 
-use ringway_driver::{Answer, Arena, CoalesceLimits, Control, ControlCommand, ControlFailure};
-use ringway_net::Answer as NetAnswer;
+use ringway_driver::{
+    Arena, CoalesceLimits, CommandState, Control, ControlCommand, ControlFailure,
+};
+use ringway_net::Answer;
 use ringway_net::{ControlState, Features, MacAddress, Negotiated, ReceiveMode, answer};
 use ringway_testkit::{Ring, TestMemory};
 use ringway_virtq::{
@@ -52,7 +54,7 @@ impl<D: DriverQueue, V: DeviceQueue> Commanded<D, V> {
             bytes.resize(start + piece.len(), 0);
             piece.read(0, &mut bytes[start..]);
         }
-        let NetAnswer { result, ack } = answer(&bytes, &mut self.state, &self.negotiated);
+        let Answer { result, ack } = answer(&bytes, &mut self.state, &self.negotiated);
         let bytes: Vec<u8> = result.into_iter().flatten().chain([ack.raw()]).collect();
         elements.writable()[0].write(0, &bytes);
         self.device.pop(head);
@@ -60,13 +62,13 @@ impl<D: DriverQueue, V: DeviceQueue> Commanded<D, V> {
         self.device.publish();
     }
 
-    fn ask(&mut self, command: &ControlCommand<'_>) -> Answer {
+    fn ask(&mut self, command: &ControlCommand<'_>) -> CommandState {
         let started = self.control.command(command, self.negotiated.features, 0);
         assert!(started.is_ok(), "{command:?}: {started:?}");
-        assert!(matches!(self.control.poll(1), Ok(Answer::Waiting { .. })));
+        assert!(matches!(self.control.poll(1), Ok(CommandState::Waiting { .. })));
         self.answer();
         let answer = self.control.poll(2).expect("a right device");
-        assert_eq!(self.control.poll(3), Ok(Answer::Idle));
+        assert_eq!(self.control.poll(3), Ok(CommandState::Idle));
         answer
     }
 }
@@ -74,38 +76,44 @@ impl<D: DriverQueue, V: DeviceQueue> Commanded<D, V> {
 fn commands_take_effect<D: DriverQueue, V: DeviceQueue>() {
     let mut commanded = Commanded::<D, V>::new();
     let mac = MacAddress::local(7);
-    assert_eq!(commanded.ask(&ControlCommand::Mac(mac)), Answer::Ok);
+    assert_eq!(commanded.ask(&ControlCommand::Mac(mac)), CommandState::Ok);
     assert_eq!(commanded.state.mac, mac);
-    assert_eq!(commanded.ask(&ControlCommand::Mac(MacAddress::BROADCAST)), Answer::Refused);
+    assert_eq!(commanded.ask(&ControlCommand::Mac(MacAddress::BROADCAST)), CommandState::Refused);
     assert_eq!(commanded.state.mac, mac);
     let mode = ReceiveMode::ALL[0];
     for on in [true, false] {
-        assert_eq!(commanded.ask(&ControlCommand::ReceiveMode(mode, on)), Answer::Ok);
+        assert_eq!(commanded.ask(&ControlCommand::ReceiveMode(mode, on)), CommandState::Ok);
         assert_eq!(commanded.state.filter.mode(mode), on);
     }
     let table = ControlCommand::MacTable {
         unicast: &[MacAddress::local(8), MacAddress::local(9)],
         multicast: &[MacAddress([1, 0, 0x5e, 0, 0, 1])],
     };
-    assert_eq!(commanded.ask(&table), Answer::Ok);
-    assert_eq!(commanded.ask(&ControlCommand::Vlan(17, true)), Answer::Ok);
-    assert_eq!(commanded.ask(&ControlCommand::Vlan(0xffff, true)), Answer::Refused);
-    assert_eq!(commanded.ask(&ControlCommand::QueuePairs(PAIRS_MAX)), Answer::Ok);
+    assert_eq!(commanded.ask(&table), CommandState::Ok);
+    assert_eq!(commanded.ask(&ControlCommand::Vlan(17, true)), CommandState::Ok);
+    assert_eq!(commanded.ask(&ControlCommand::Vlan(0xffff, true)), CommandState::Refused);
+    assert_eq!(commanded.ask(&ControlCommand::QueuePairs(PAIRS_MAX)), CommandState::Ok);
     assert_eq!(commanded.state.queue_pairs, PAIRS_MAX);
-    assert_eq!(commanded.ask(&ControlCommand::QueuePairs(PAIRS_MAX + 1)), Answer::Refused);
-    assert_eq!(commanded.ask(&ControlCommand::GuestOffloads(Features::GUEST_CSUM)), Answer::Ok);
+    assert_eq!(commanded.ask(&ControlCommand::QueuePairs(PAIRS_MAX + 1)), CommandState::Refused);
+    assert_eq!(
+        commanded.ask(&ControlCommand::GuestOffloads(Features::GUEST_CSUM)),
+        CommandState::Ok
+    );
     assert_eq!(commanded.state.guest_offloads, Features::GUEST_CSUM);
-    assert_eq!(commanded.ask(&ControlCommand::AcknowledgeAnnouncement), Answer::Ok);
+    assert_eq!(commanded.ask(&ControlCommand::AcknowledgeAnnouncement), CommandState::Ok);
     let limits = CoalesceLimits { max_packets: 16, max_usecs: 50 };
-    assert_eq!(commanded.ask(&ControlCommand::CoalesceReceive(limits)), Answer::Ok);
+    assert_eq!(commanded.ask(&ControlCommand::CoalesceReceive(limits)), CommandState::Ok);
     for (queue, expected) in [(0, limits), (1, CoalesceLimits::default())] {
-        assert_eq!(commanded.ask(&ControlCommand::ReadCoalescing(queue)), Answer::Ok);
+        assert_eq!(commanded.ask(&ControlCommand::ReadCoalescing(queue)), CommandState::Ok);
         assert_eq!(commanded.control.coalescing(), expected);
     }
     let too_long = CoalesceLimits { max_usecs: u32::MAX, ..limits };
-    assert_eq!(commanded.ask(&ControlCommand::CoalesceQueue(1, too_long)), Answer::Refused);
-    assert_eq!(commanded.ask(&ControlCommand::CoalesceQueue(1, limits)), Answer::Ok);
-    assert_eq!(commanded.ask(&ControlCommand::ReadCoalescing(2 * PAIRS_MAX)), Answer::Refused);
+    assert_eq!(commanded.ask(&ControlCommand::CoalesceQueue(1, too_long)), CommandState::Refused);
+    assert_eq!(commanded.ask(&ControlCommand::CoalesceQueue(1, limits)), CommandState::Ok);
+    assert_eq!(
+        commanded.ask(&ControlCommand::ReadCoalescing(2 * PAIRS_MAX)),
+        CommandState::Refused
+    );
 }
 
 #[test]
@@ -126,5 +134,5 @@ fn what_cannot_be_asked_is_not_asked() {
     let too_long = control.command(&table, Features::CTRL_RX, 0);
     assert_eq!(too_long, Err(ControlFailure::TooLong));
     // Neither left anything behind.
-    assert_eq!(commanded.ask(&ControlCommand::AcknowledgeAnnouncement), Answer::Ok);
+    assert_eq!(commanded.ask(&ControlCommand::AcknowledgeAnnouncement), CommandState::Ok);
 }

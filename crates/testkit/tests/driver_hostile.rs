@@ -4,7 +4,7 @@
 //! panics, and never touches memory that is not its own.
 
 use ringway_driver::{
-    ANSWER_LIMIT_US, Answer, Control, ControlCommand, ControlFailure, RxOptions, RxScheme,
+    ANSWER_LIMIT_US, CommandState, Control, ControlCommand, ControlFailure, RxOptions, RxScheme,
 };
 use ringway_net::{DropReason, Features, Negotiated, NetHeader};
 use ringway_testkit::{DriverPair, PairShape, Ring, Rng};
@@ -407,9 +407,9 @@ fn a_command_that_is_never_answered_can_be_given_up() {
         assert_eq!(control.command(&command, Features::MQ, now), Ok(true));
         let until_us = now + ANSWER_LIMIT_US;
         for _ in 0..1000 {
-            assert_eq!(control.poll(until_us - 1), Ok(Answer::Waiting { until_us }));
+            assert_eq!(control.poll(until_us - 1), Ok(CommandState::Waiting { until_us }));
         }
-        assert_eq!(control.poll(until_us), Ok(Answer::TimedOut));
+        assert_eq!(control.poll(until_us), Ok(CommandState::TimedOut));
         let again = control.command(&command, Features::MQ, until_us);
         assert_eq!(again, Err(ControlFailure::InFlight));
     }

@@ -10,7 +10,7 @@ use crate::received::{Fragment, LINEAR_TRUESIZE};
 use crate::rx_memory::Extent;
 
 /// The content of the used ring for one packet.
-enum Taken {
+enum RxOutcome {
     Nothing,
     Dropped(DropReason),
     Packet,
@@ -48,12 +48,12 @@ impl<Q: DriverQueue> NetRx<Q> {
         loop {
             self.end_lending();
             match self.take_packet()? {
-                Taken::Packet => {
+                RxOutcome::Packet => {
                     self.count_packet();
                     return Ok(true);
                 }
-                Taken::Dropped(reason) => self.counters.count_drop(reason),
-                Taken::Nothing => return Ok(false),
+                RxOutcome::Dropped(reason) => self.counters.count_drop(reason),
+                RxOutcome::Nothing => return Ok(false),
             }
             dropped += 1;
             if dropped == self.queue.size() {
@@ -71,11 +71,11 @@ impl<Q: DriverQueue> NetRx<Q> {
 
     /// The buffers of one packet, first to last.
     #[inline]
-    fn take_packet(&mut self) -> Result<Taken, Broken> {
-        let Some(first) = self.take_buffer()? else { return Ok(Taken::Nothing) };
+    fn take_packet(&mut self) -> Result<RxOutcome, Broken> {
+        let Some(first) = self.take_buffer()? else { return Ok(RxOutcome::Nothing) };
         self.prefetch(self.next - 1 + usize::from(PREFETCH_AHEAD));
         let Some(mut len) = first.len.checked_sub(self.header_len) else {
-            return Ok(Taken::Dropped(DropReason::Malformed));
+            return Ok(RxOutcome::Dropped(DropReason::Malformed));
         };
         let (extent, header) = self.begin(first.id, len);
         if len > self.start.len() {
@@ -85,7 +85,7 @@ impl<Q: DriverQueue> NetRx<Q> {
         if buffers != 1 {
             match self.take_further(buffers)? {
                 Some(further) => len = len.saturating_add(further),
-                None => return Ok(Taken::Dropped(DropReason::Malformed)),
+                None => return Ok(RxOutcome::Dropped(DropReason::Malformed)),
             }
         }
         self.len = len;
@@ -168,27 +168,27 @@ impl<Q: DriverQueue> NetRx<Q> {
 
     /// Whether a complete packet can be handed up.
     #[inline]
-    fn judge(&self, header: &NetHeader) -> Taken {
+    fn judge(&self, header: &NetHeader) -> RxOutcome {
         if !is_packet_len(self.len) {
-            return Taken::Dropped(DropReason::Malformed);
+            return RxOutcome::Dropped(DropReason::Malformed);
         }
-        if header.is_plain() { Taken::Packet } else { self.judge_offloads() }
+        if header.is_plain() { RxOutcome::Packet } else { self.judge_offloads() }
     }
 
     /// The same for what the header asks for.
     #[inline(never)]
-    fn judge_offloads(&self) -> Taken {
+    fn judge_offloads(&self) -> RxOutcome {
         let header = NetHeader::decode(&self.header);
         match header.check(self.len) {
             // A device must ask for the checksum of whatever it asks to be segmented (virtio 1.2
             // §5.1.6.4.1), and a Linux host does not when it has checked a packet that it merged.
             Ok(()) | Err(HeaderError::GsoWithoutCsum) => {}
-            Err(_) => return Taken::Dropped(DropReason::Malformed),
+            Err(_) => return RxOutcome::Dropped(DropReason::Malformed),
         }
         if !self.options.accepts(header) {
-            return Taken::Dropped(DropReason::Offload);
+            return RxOutcome::Dropped(DropReason::Offload);
         }
-        Taken::Packet
+        RxOutcome::Packet
     }
 
     /// Adds the bytes from `skipped` to `written`, which is more, of a buffer.
