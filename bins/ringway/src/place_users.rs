@@ -12,7 +12,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use ringway_nat::Place;
+use ringway_nat::ListenAddress;
 use ringway_nat::Protocol;
 use rustix::io::Errno;
 
@@ -55,8 +55,8 @@ pub fn named_in(why: &str, wanted: &PortSpec, control: &Path) -> String {
     let forwards = wanted.nat.forwards.iter().flat_map(|spec| spec.forwards());
     let mut refused = forwards.filter(|it| why.contains(&format!("listening at {}: ", it.at)));
     let found = refused.next().filter(|_| is_in_use(why)).and_then(|forward| match forward.at {
-        Place::Address(at) => user_of(at, forward.protocol == Protocol::Tcp, control),
-        Place::Unix(_) => None,
+        ListenAddress::Address(at) => user_of(at, forward.protocol == Protocol::Tcp, control),
+        ListenAddress::Unix(_) => None,
     });
     found.map_or_else(|| why.to_owned(), |user| format!("{why}: {user}"))
 }

@@ -54,7 +54,7 @@ pub(crate) struct Dhcp<'a> {
 
 /// An answer, and where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct DhcpReply {
     pub bytes: Vec<u8>,
     pub to: Ipv4Addr,
     pub to_mac: MacAddress,
@@ -62,7 +62,7 @@ pub(crate) struct Answer {
 
 /// The parts of a request that count.
 #[derive(Debug, Clone, Copy)]
-struct Request {
+struct DhcpRequest {
     /// `None`: BOOTP.
     kind: Option<Kind>,
     mac: MacAddress,
@@ -73,7 +73,7 @@ struct Request {
     wants_broadcast: bool,
 }
 
-impl Request {
+impl DhcpRequest {
     fn parse(bytes: &[u8]) -> Option<(Self, DhcpPacket<&[u8]>)> {
         let packet = DhcpPacket::new_checked(bytes).ok()?;
         let is_request = packet.opcode() == DhcpOpCode::Request && packet.hardware_len() == 6;
@@ -117,8 +117,8 @@ impl Dhcp<'_> {
         bytes: &[u8],
         leases: &mut Leases,
         used: impl FnOnce() -> Vec<Ipv4Addr>,
-    ) -> Option<Answer> {
-        let (request, packet) = Request::parse(bytes)?;
+    ) -> Option<DhcpReply> {
+        let (request, packet) = DhcpRequest::parse(bytes)?;
         let who = Lessee { port: self.port, mac: request.mac };
         let times = Times::from_now(self.plan, self.now);
         let is_for_us = request.server.is_none_or(|server| server == self.plan.gateway4());
@@ -159,11 +159,11 @@ impl Dhcp<'_> {
 
     fn reply(
         &self,
-        request: &Request,
+        request: &DhcpRequest,
         packet: &DhcpPacket<&[u8]>,
         kind: Option<Kind>,
         leased: Option<Ipv4Addr>,
-    ) -> Answer {
+    ) -> DhcpReply {
         let mut bytes = vec![0; DHCP_LEN_MAX];
         let mut reply = DhcpPacket::new_unchecked(&mut bytes[..]);
         reply.set_opcode(DhcpOpCode::Reply);
@@ -177,7 +177,7 @@ impl Dhcp<'_> {
         reply.set_client_ip(if is_nak { Ipv4Addr::UNSPECIFIED } else { request.client });
         reply.set_your_ip(leased.unwrap_or(Ipv4Addr::UNSPECIFIED));
         reply.set_server_ip(if is_nak { Ipv4Addr::UNSPECIFIED } else { self.plan.gateway4() });
-        let mut options = Options::new(&mut bytes[OPTIONS_AT..]);
+        let mut options = OptionWriter::new(&mut bytes[OPTIONS_AT..]);
         // The kind comes first: some clients look only there.
         if let Some(kind) = kind {
             options.put(KIND, &[kind.into()]);
@@ -193,13 +193,13 @@ impl Dhcp<'_> {
         let len = OPTIONS_AT + options.end();
         bytes.truncate(len.max(DHCP_LEN_MIN));
         let (to, to_mac) = self.address_of(request, is_nak, leased);
-        Answer { bytes, to, to_mac }
+        DhcpReply { bytes, to, to_mac }
     }
 
     /// RFC 2131 §4.1.
     fn address_of(
         &self,
-        request: &Request,
+        request: &DhcpRequest,
         is_nak: bool,
         leased: Option<Ipv4Addr>,
     ) -> (Ipv4Addr, MacAddress) {
@@ -210,7 +210,7 @@ impl Dhcp<'_> {
         }
     }
 
-    fn put_lease(&self, options: &mut Options<'_>, is_lease: bool) {
+    fn put_lease(&self, options: &mut OptionWriter<'_>, is_lease: bool) {
         if is_lease {
             let lease_s = self.plan.lease_s;
             options.put(LEASE_TIME, &lease_s.to_be_bytes());
@@ -219,7 +219,7 @@ impl Dhcp<'_> {
         }
     }
 
-    fn put_network(&self, options: &mut Options<'_>) {
+    fn put_network(&self, options: &mut OptionWriter<'_>) {
         let plan = self.plan;
         options.put(NETMASK, &plan.prefix4.mask().octets());
         options.put(ROUTERS, &plan.gateway4().octets());
@@ -263,13 +263,13 @@ pub(crate) fn names(domains: &[String]) -> Vec<u8> {
 }
 
 /// Options, as long as there is room.
-struct Options<'a> {
+struct OptionWriter<'a> {
     writer: DhcpOptionWriter<'a>,
     capacity: usize,
     len: usize,
 }
 
-impl<'a> Options<'a> {
+impl<'a> OptionWriter<'a> {
     fn new(buffer: &'a mut [u8]) -> Self {
         let capacity = buffer.len();
         Self { writer: DhcpOptionWriter::new(buffer), capacity, len: 0 }
@@ -323,7 +323,7 @@ mod tests {
             Self { leases: Leases::new(plan.prefix4), plan }
         }
 
-        fn ask(&mut self, bytes: &[u8]) -> Option<Answer> {
+        fn ask(&mut self, bytes: &[u8]) -> Option<DhcpReply> {
             let dhcp = Dhcp { plan: &self.plan, port: "vm0", now: Nanos(5) };
             dhcp.answer(bytes, &mut self.leases, Vec::new)
         }
@@ -349,18 +349,18 @@ mod tests {
         bytes
     }
 
-    fn option(answer: &Answer, kind: u8) -> Option<Vec<u8>> {
+    fn option(answer: &DhcpReply, kind: u8) -> Option<Vec<u8>> {
         let packet = DhcpPacket::new_checked(&answer.bytes[..]).unwrap();
         let parts: Vec<&[u8]> =
             packet.options().filter(|option| option.kind == kind).map(|found| found.data).collect();
         (!parts.is_empty()).then(|| parts.concat())
     }
 
-    fn kind(answer: &Answer) -> Kind {
+    fn kind(answer: &DhcpReply) -> Kind {
         Kind::from(answer.bytes[OPTIONS_AT + 2])
     }
 
-    fn leased(answer: &Answer) -> Ipv4Addr {
+    fn leased(answer: &DhcpReply) -> Ipv4Addr {
         DhcpPacket::new_unchecked(&answer.bytes[..]).your_ip()
     }
 

@@ -75,7 +75,7 @@ struct Association {
 
 /// The parts of a request that count.
 #[derive(Debug)]
-struct Request<'a> {
+struct Dhcp6Request<'a> {
     kind: u8,
     transaction: [u8; 3],
     client: Option<&'a [u8]>,
@@ -109,7 +109,7 @@ impl Association {
     }
 }
 
-impl<'a> Request<'a> {
+impl<'a> Dhcp6Request<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         let [kind, transaction @ ..] = array::<OPTIONS_AT>(bytes, 0)?;
         let mut request = Self {
@@ -144,7 +144,7 @@ impl Dhcp6<'_> {
         leases: &mut Leases,
         used: impl FnOnce() -> Vec<Ipv4Addr>,
     ) -> Option<Vec<u8>> {
-        let request = Request::parse(bytes)?;
+        let request = Dhcp6Request::parse(bytes)?;
         let kind = self.kind_of_answer(&request)?;
         let mut out = vec![kind];
         out.extend(request.transaction);
@@ -173,7 +173,7 @@ impl Dhcp6<'_> {
     }
 
     /// A request is answered or not by what it names (RFC 8415 §16).
-    fn kind_of_answer(&self, request: &Request<'_>) -> Option<u8> {
+    fn kind_of_answer(&self, request: &Dhcp6Request<'_>) -> Option<u8> {
         let is_for_us = request.server.map(|server| server == self.name());
         match (request.kind, is_for_us, request.client.is_some()) {
             (SOLICIT, None, true) => Some(if request.is_rapid { REPLY } else { ADVERTISE }),
@@ -191,7 +191,7 @@ impl Dhcp6<'_> {
     }
 
     /// Whether the addresses that a client has are of this link. `None`: it names none.
-    fn confirms(&self, request: &Request<'_>) -> Option<u16> {
+    fn confirms(&self, request: &Dhcp6Request<'_>) -> Option<u16> {
         let mut named = request.associations.iter().flat_map(|it| &it.addresses).peekable();
         named.peek()?;
         let is_inside = named.all(|address| self.plan.is_inside((*address).into()));
@@ -202,7 +202,7 @@ impl Dhcp6<'_> {
     fn put_associations(
         &self,
         out: &mut Vec<u8>,
-        request: &Request<'_>,
+        request: &Dhcp6Request<'_>,
         mut address: Option<Ipv6Addr>,
     ) {
         for association in &request.associations {

@@ -8,14 +8,14 @@ use crate::table::Protocol;
 
 /// Where this machine listens for a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ListenAddress {
     /// At that address and port.
     Address(SocketAddr),
     /// At that Unix socket; another process has made it.
     Unix(PathBuf),
 }
 
-impl Place {
+impl ListenAddress {
     /// Its address and port.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
@@ -30,7 +30,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
@@ -45,7 +45,7 @@ pub struct Forward {
     /// Connections, or datagrams.
     pub protocol: Protocol,
     /// Where the machine listens; at a Unix socket for connections only.
-    pub at: Place,
+    pub at: ListenAddress,
     /// The port of the switch behind which the guest is.
     pub guest: String,
     /// The guest's port.

@@ -11,7 +11,7 @@ use ringway_net::{ETHERNET_HEADER_LEN, Nanos};
 
 use crate::frame::{FRAGMENT, FRAGMENT_HEADER_LEN, IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use crate::frame::{TYPE_IPV4, ipv4_header, ipv6_header, low_word, to_ipv6};
-use crate::packet::{Ip, Part};
+use crate::packet::{Fragment, Ip};
 
 /// Datagrams of one guest that wait for more of their parts; the oldest makes room.
 const DATAGRAMS_MAX: usize = 16;
@@ -48,7 +48,7 @@ struct Datagram {
     bytes: Vec<u8>,
     /// The ranges that have come, from where to where, in order.
     ranges: Vec<(usize, usize)>,
-    /// Its length, once its last part has come.
+    /// Its length, once its last fragment has come.
     len: Option<usize>,
 }
 
@@ -60,14 +60,14 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
-    /// A part came, which was copied whole.
-    pub fn put(&mut self, ip: &Ip<'_>, part: Part, now: Nanos) -> Assembly {
-        let name = (ip.from, ip.to, part.id, part.protocol);
+    /// A fragment came, which was copied whole.
+    pub fn put(&mut self, ip: &Ip<'_>, fragment: Fragment, now: Nanos) -> Assembly {
+        let name = (ip.from, ip.to, fragment.id, fragment.protocol);
         self.forget(now);
         let place = self.datagrams.iter().position(|it| it.name == name);
         let place = place.unwrap_or_else(|| self.begin(name, ip.hops, now));
         let datagram = &mut self.datagrams[place];
-        if datagram.add(ip, part).is_none() {
+        if datagram.add(ip, fragment).is_none() {
             self.datagrams.remove(place);
             return Assembly::Refused;
         }
@@ -101,10 +101,10 @@ impl Assembler {
 
 impl Datagram {
     /// `None`: it does not fit.
-    fn add(&mut self, ip: &Ip<'_>, part: Part) -> Option<()> {
-        let (start, end) = (part.offset, part.offset + ip.payload_len);
+    fn add(&mut self, ip: &Ip<'_>, fragment: Fragment) -> Option<()> {
+        let (start, end) = (fragment.offset, fragment.offset + ip.payload_len);
         let len_max = if ip.from.is_ipv4() { LEN_MAX_4 } else { LEN_MAX_6 };
-        let is_whole_units = !part.has_more || ip.payload_len.is_multiple_of(8);
+        let is_whole_units = !fragment.has_more || ip.payload_len.is_multiple_of(8);
         if !is_whole_units || ip.payload_len == 0 || end > len_max {
             return None;
         }
@@ -115,7 +115,7 @@ impl Datagram {
         if !is_behind || !is_in_front || self.ranges.len() == RANGES_MAX {
             return None;
         }
-        if !part.has_more && self.len.replace(end).is_some() {
+        if !fragment.has_more && self.len.replace(end).is_some() {
             return None;
         }
         self.ranges.insert(place, (start, end));
@@ -233,7 +233,7 @@ mod tests {
     fn put(all: &mut Assembler, frame: &[u8], now: Nanos) -> Assembly {
         let frame = Frame::parse(frame, frame.len()).expect("a frame");
         let Carried::Ip(ip) = frame.carried else { panic!("IP") };
-        all.put(&ip, ip.part.expect("a part"), now)
+        all.put(&ip, ip.fragment.expect("a fragment"), now)
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
                 let Carried::Ip(ip) = Frame::parse(&frame, frame.len()).unwrap().carried else {
                     panic!("IP")
                 };
-                assert_eq!((ip.protocol, ip.part, ip.is_whole_only), (UDP, None, false));
+                assert_eq!((ip.protocol, ip.fragment, ip.is_whole_only), (UDP, None, false));
                 let before = if is_ipv4 { 34 } else { 54 };
                 assert!(ip.payload == &whole[before..], "{len}: other bytes");
                 assert!(all.datagrams.is_empty());

@@ -38,7 +38,7 @@ pub use datagrams::Client;
 pub use dhcp::DHCP_LEN_MAX;
 pub use emit::{Emit, Source};
 pub use flows::{Accepts, FlowLook};
-pub use forward::{Forward, Place};
+pub use forward::{Forward, ListenAddress};
 pub use guests::{Note, REPLIES_MAX, Station};
 pub use leases::{LEASES_PER_PORT_MAX, Leases};
 pub use nat::{Caller, Destination, Due, FromGuest, MTU_MIN, Nat, Verdict, WHOLE_LEN_MAX};

@@ -39,8 +39,8 @@ pub(crate) struct Ip<'a> {
     pub hops: u8,
     /// It must not be cut on its way (always so in IPv6).
     pub is_whole_only: bool,
-    /// It carries only a part of a datagram.
-    pub part: Option<Part>,
+    /// It carries only a fragment of a datagram.
+    pub fragment: Option<Fragment>,
     pub protocol: u8,
     /// From the IP header on, as far as it was copied.
     pub bytes: &'a [u8],
@@ -68,10 +68,10 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The part of a datagram that a packet carries.
+/// The fragment of a datagram that a packet carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// The number by which the parts of one datagram are known.
+pub(crate) struct Fragment {
+    /// The number by which the fragments of one datagram are known.
     pub id: u32,
     /// Where it begins, in bytes.
     pub offset: usize,
@@ -117,19 +117,19 @@ fn ipv4(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
         return None;
     }
     let bytes = &bytes[..total_len.min(bytes.len())];
-    let (fragment, protocol) = (word(bytes, 6)?, *bytes.get(9)?);
-    let part = Part {
+    let (offset, protocol) = (word(bytes, 6)?, *bytes.get(9)?);
+    let fragment = Fragment {
         id: word(bytes, 4)?.into(),
-        offset: usize::from(fragment & OFFSET) * 8,
-        has_more: fragment & MORE_FRAGMENTS != 0,
+        offset: usize::from(offset & OFFSET) * 8,
+        has_more: offset & MORE_FRAGMENTS != 0,
         protocol,
     };
     Some(Ip {
         from: Ipv4Addr::from(array::<4>(bytes, 12)?).into(),
         to: Ipv4Addr::from(array::<4>(bytes, 16)?).into(),
         hops: *bytes.get(8)?,
-        is_whole_only: fragment & DONT_FRAGMENT != 0,
-        part: Some(part).filter(|part| part.offset > 0 || part.has_more),
+        is_whole_only: offset & DONT_FRAGMENT != 0,
+        fragment: Some(fragment).filter(|fragment| fragment.offset > 0 || fragment.has_more),
         protocol,
         bytes,
         payload: bytes.get(header_len..)?,
@@ -145,12 +145,12 @@ fn ipv6(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
     }
     let bytes = &bytes[..total_len.min(bytes.len())];
     let (mut protocol, mut at) = (*bytes.get(6)?, IPV6_HEADER_LEN);
-    let (mut is_whole_only, mut part) = (true, None);
+    let (mut is_whole_only, mut fragment) = (true, None);
     for _ in 0..EXTENSIONS_MAX {
-        if protocol == FRAGMENT && part.is_none() {
-            let found = part6(bytes, at)?;
+        if protocol == FRAGMENT && fragment.is_none() {
+            let found = fragment6(bytes, at)?;
             // A datagram that may be cut, and was not, is one as any other (RFC 6946).
-            (is_whole_only, part) = (false, Some(found));
+            (is_whole_only, fragment) = (false, Some(found));
             (protocol, at) = (found.protocol, at + FRAGMENT_HEADER_LEN);
             if found.offset > 0 || found.has_more {
                 break;
@@ -169,7 +169,7 @@ fn ipv6(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
         to: Ipv6Addr::from(array::<16>(bytes, 24)?).into(),
         hops: *bytes.get(7)?,
         is_whole_only,
-        part: part.filter(|part| part.offset > 0 || part.has_more),
+        fragment: fragment.filter(|fragment| fragment.offset > 0 || fragment.has_more),
         protocol,
         bytes,
         payload: bytes.get(at..)?,
@@ -178,11 +178,11 @@ fn ipv6(bytes: &[u8], len: usize) -> Option<Ip<'_>> {
     })
 }
 
-/// The part that a fragment header describes (RFC 8200 §4.5).
-fn part6(bytes: &[u8], at: usize) -> Option<Part> {
+/// The fragment that its header describes (RFC 8200 §4.5).
+fn fragment6(bytes: &[u8], at: usize) -> Option<Fragment> {
     const OFFSET: u16 = 0xfff8;
     let offset = word(bytes, at + 2)?;
-    Some(Part {
+    Some(Fragment {
         id: array(bytes, at + 4).map(u32::from_be_bytes)?,
         offset: usize::from(offset & OFFSET),
         has_more: offset & 1 != 0,

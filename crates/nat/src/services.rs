@@ -117,7 +117,7 @@ impl Services {
         }
         match frame.carried {
             Carried::Arp(packet) => neighbours::arp(&self.plan, packet),
-            Carried::Ip(ip) if ip.part.is_some() || !ip.is_all_here() => None,
+            Carried::Ip(ip) if ip.fragment.is_some() || !ip.is_all_here() => None,
             Carried::Ip(ip) => match ip.protocol {
                 UDP if ip.to.is_ipv4() => self.dhcp(port, &ip, now, used),
                 UDP => self.dhcp6(Lessee { port, mac: frame.source }, &ip, now, used),

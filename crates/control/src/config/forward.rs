@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use ringway_nat::{Forward, Place, Protocol};
+use ringway_nat::{Forward, ListenAddress, Protocol};
 
 use super::error::{Origin, SpecError};
 use super::values::SOCKET_PATH_LEN_MAX;
@@ -90,7 +90,7 @@ impl ForwardSpec {
         let forward = |protocol, at, to| Forward { protocol, at, guest: self.guest.clone(), to };
         match &self.listens {
             Listens::Unix(path) => {
-                vec![forward(Protocol::Tcp, Place::Unix(path.clone()), self.to)]
+                vec![forward(Protocol::Tcp, ListenAddress::Unix(path.clone()), self.to)]
             }
             Listens::Ports { protocol, addresses, ports } => {
                 let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -98,7 +98,11 @@ impl ForwardSpec {
                 let of_address = |address: &IpAddr| {
                     let address = *address;
                     (ports.0..=ports.1).zip(self.to..=u16::MAX).map(move |(port, to)| {
-                        forward(*protocol, Place::Address(SocketAddr::new(address, port)), to)
+                        forward(
+                            *protocol,
+                            ListenAddress::Address(SocketAddr::new(address, port)),
+                            to,
+                        )
                     })
                 };
                 addresses.iter().flat_map(of_address).collect()

@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-use ringway_nat::{Client, FlowId, Forward, Place, Protocol};
+use ringway_nat::{Client, FlowId, Forward, ListenAddress, Protocol};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
@@ -95,7 +95,7 @@ impl Listeners {
 
     /// The one at that address.
     pub(crate) fn bound_to(&self, protocol: Protocol, bound: SocketAddr) -> Option<&Listener> {
-        let is_it = |forward: &Forward| forward.at == Place::Address(bound);
+        let is_it = |forward: &Forward| forward.at == ListenAddress::Address(bound);
         let mut of_protocol = self.list.iter().filter(|it| it.forward.protocol == protocol);
         of_protocol.find(|listener| is_it(&listener.forward))
     }
@@ -190,8 +190,8 @@ impl Listeners {
             match acceptfrom_with(&listener.fd, flags) {
                 Ok((fd, from)) => {
                     let from = match &listener.forward.at {
-                        Place::Address(_) => from.and_then(|from| from.try_into().ok()),
-                        Place::Unix(_) => {
+                        ListenAddress::Address(_) => from.and_then(|from| from.try_into().ok()),
+                        ListenAddress::Unix(_) => {
                             self.last_local = port_behind(self.last_local);
                             Some((Ipv4Addr::LOCALHOST, self.last_local).into())
                         }

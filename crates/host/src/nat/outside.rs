@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::nat::listeners::Listener;
     use crate::nat::options::NatOptions;
-    use ringway_nat::{Forward, Place};
+    use ringway_nat::{Forward, ListenAddress};
 
     /// A guest's question for an address.
     fn discover() -> Vec<u8> {
@@ -82,7 +82,7 @@ mod tests {
         crate::tell_of_datagrams(&socket, true).unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(socket.local_addr().unwrap()).unwrap();
-        let at = Place::Address(socket.local_addr().unwrap());
+        let at = ListenAddress::Address(socket.local_addr().unwrap());
         let forward = Forward { protocol: Protocol::Udp, at, guest: "vm0".into(), to };
         (Listener { forward, fd: socket.into() }, client)
     }

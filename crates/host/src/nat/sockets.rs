@@ -367,13 +367,13 @@ mod tests {
     use std::net::UdpSocket;
 
     use super::*;
-    use ringway_nat::Place;
+    use ringway_nat::ListenAddress;
 
     #[test]
     fn datagrams_that_wait_for_a_flow_do_not_wait_for_one_of_another_table() {
         let mut sockets = Sockets::new(4, 4, Skipped::new(true)).unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let at = Place::Address(socket.local_addr().unwrap());
+        let at = ListenAddress::Address(socket.local_addr().unwrap());
         let forward = Forward { protocol: Protocol::Udp, at, guest: "vm0".into(), to: 53 };
         sockets.listen(&[], vec![Listener { forward, fd: socket.into() }]);
         sockets.listeners.set_flow(0, Some(FlowId::from_u64(0)));

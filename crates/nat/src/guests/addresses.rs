@@ -44,7 +44,7 @@ impl Guests {
     pub fn used_by_others(&self, guest: Guest, held_ns: u64, now: Nanos) -> Vec<Ipv4Addr> {
         let others = self.numbered().filter(|(number, _)| *number != guest);
         let used = others.flat_map(|(_, other)| {
-            let held = other.seen.iter().filter(|it| now.since(it.used) < held_ns);
+            let held = other.uses.iter().filter(|it| now.since(it.used) < held_ns);
             held.filter_map(|it| match it.address {
                 IpAddr::V4(address) => Some(address),
                 IpAddr::V6(_) => None,

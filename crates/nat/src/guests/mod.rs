@@ -8,11 +8,11 @@ mod state;
 use ringway_net::{ETHERNET_HEADER_LEN, Nanos};
 
 use crate::fragments::{Assembly, cut};
-use crate::packet::{Ip, Part};
+use crate::packet::{Fragment, Ip};
 use crate::table::{Guest, Limits};
 use state::GuestState;
 
-pub(crate) use names::Known;
+pub(crate) use names::GuestNames;
 pub use notes::{Note, Station};
 pub use state::REPLIES_MAX;
 
@@ -122,10 +122,16 @@ impl Guests {
         }
     }
 
-    /// A part of a datagram came from a guest, all of which is here.
-    pub fn put_part(&mut self, guest: Guest, ip: &Ip<'_>, part: Part, now: Nanos) -> Assembly {
+    /// A fragment of a datagram came from a guest, all of which is here.
+    pub fn put_fragment(
+        &mut self,
+        guest: Guest,
+        ip: &Ip<'_>,
+        fragment: Fragment,
+        now: Nanos,
+    ) -> Assembly {
         let Some(guest) = self.one_mut(guest) else { return Assembly::Refused };
-        let assembly = guest.assembler.put(ip, part, now);
+        let assembly = guest.assembler.put(ip, fragment, now);
         let deadline = guest.assembler.deadline();
         // One that is too early does no harm.
         self.parts_until = self.parts_until.into_iter().chain(deadline).min();

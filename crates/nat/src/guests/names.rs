@@ -10,17 +10,17 @@ use crate::leases::Leases;
 use crate::names::Addresses;
 
 /// The knowledge about the guests' addresses.
-pub(crate) struct Known<'a> {
+pub(crate) struct GuestNames<'a> {
     pub leases: &'a Leases,
     pub guests: &'a Guests,
     pub now: Nanos,
 }
 
-impl Known<'_> {
+impl GuestNames<'_> {
     fn addresses_of(&self, guest: &GuestState) -> impl Iterator<Item = IpAddr> {
         let leases = self.leases.behind(&guest.name, self.now);
         let leased = leases.map(|lease| IpAddr::V4(lease.address));
-        let seen = guest.seen.iter().map(|seen| seen.address);
+        let seen = guest.uses.iter().map(|seen| seen.address);
         leased.chain(seen.filter(IpAddr::is_ipv6))
     }
 
@@ -29,7 +29,7 @@ impl Known<'_> {
     }
 }
 
-impl Addresses for Known<'_> {
+impl Addresses for GuestNames<'_> {
     fn of_guest(&self, name: &str) -> Vec<IpAddr> {
         let guests = self.guests().filter(|guest| guest.name.eq_ignore_ascii_case(name));
         guests.flat_map(|guest| self.addresses_of(guest)).collect()

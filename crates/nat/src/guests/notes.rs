@@ -47,7 +47,7 @@ impl Guests {
         });
         let mut all: Vec<Station> = leases.collect();
         for guest in self.all.iter().flatten() {
-            for seen in &guest.seen {
+            for seen in &guest.uses {
                 let (mac, address) = (seen.mac, seen.address);
                 let is_it = |it: &&mut Station| it.port == guest.name && it.mac == mac;
                 let port = guest.name.clone();
@@ -74,7 +74,7 @@ impl Guests {
         });
         // The one that was used last is remembered as the last one.
         let all = self.numbered().flat_map(|(guest, state)| {
-            let seen = state.seen.iter().rev();
+            let seen = state.uses.iter().rev();
             seen.map(move |it| Note { guest, mac: it.mac, address: it.address, is_leased: false })
         });
         leased.chain(all).collect()

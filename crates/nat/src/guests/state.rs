@@ -31,12 +31,12 @@ pub(super) struct GuestState {
     /// It was offered an address itself.
     pub asks_by_dhcp: bool,
     /// Addresses that it has used, the last one first.
-    pub seen: Vec<Seen>,
+    pub uses: Vec<AddressUse>,
 }
 
 /// An address of a guest, with the station that has used it last, and when.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct AddressUse {
     pub address: IpAddr,
     pub mac: MacAddress,
     pub used: Nanos,
@@ -51,7 +51,7 @@ impl GuestState {
             errors: Rate::new(errors_per_second),
             questions: Rate::new(QUESTIONS_PER_SECOND),
             asks_by_dhcp: false,
-            seen: Vec::with_capacity(2 * ADDRESSES_MAX),
+            uses: Vec::with_capacity(2 * ADDRESSES_MAX),
         }
     }
 
@@ -71,30 +71,30 @@ impl GuestState {
 
     /// It has used that address, which is one of its network and no other guest's.
     pub fn learn(&mut self, address: IpAddr, mac: MacAddress, used: Nanos) {
-        let known = &mut self.seen;
-        let now = Seen { address, mac, used };
-        if let Some(place) = known.iter().position(|known| known.address == address) {
-            known[..=place].rotate_right(1);
-            known[0] = now;
+        let uses = &mut self.uses;
+        let now = AddressUse { address, mac, used };
+        if let Some(place) = uses.iter().position(|it| it.address == address) {
+            uses[..=place].rotate_right(1);
+            uses[0] = now;
             return;
         }
-        let is_like = |it: &Seen| it.address.is_ipv4() == address.is_ipv4();
-        if known.iter().filter(|it| is_like(it)).count() == ADDRESSES_MAX
-            && let Some(oldest) = known.iter().rposition(is_like)
+        let is_like = |it: &AddressUse| it.address.is_ipv4() == address.is_ipv4();
+        if uses.iter().filter(|it| is_like(it)).count() == ADDRESSES_MAX
+            && let Some(oldest) = uses.iter().rposition(is_like)
         {
-            known.remove(oldest);
+            uses.remove(oldest);
         }
-        known.insert(0, now);
+        uses.insert(0, now);
     }
 
     /// Another guest has it now.
     pub fn forget(&mut self, address: IpAddr) {
-        self.seen.retain(|known| known.address != address);
+        self.uses.retain(|it| it.address != address);
     }
 
     /// When it has used that address last, if it has.
     pub fn used(&self, address: IpAddr) -> Option<Nanos> {
-        let known = self.seen.iter().find(|known| known.address == address);
-        known.map(|known| known.used)
+        let uses = self.uses.iter().find(|it| it.address == address);
+        uses.map(|it| it.used)
     }
 }

@@ -10,10 +10,10 @@ use crate::emit::lone_segment;
 use crate::errors::error;
 use crate::fragments::Assembly;
 use crate::frame::{ICMP, ICMPV6, Stations, TCP, TYPE_IPV4, TYPE_IPV6, UDP};
-use crate::guests::{Known, REPLIES_MAX};
+use crate::guests::{GuestNames, REPLIES_MAX};
 use crate::names;
 use crate::neighbours;
-use crate::packet::{Carried, Frame, Incoming, Ip, Part, array, word};
+use crate::packet::{Carried, Fragment, Frame, Incoming, Ip, array, word};
 use crate::refusal::{Notice, Refusal, Refused};
 use crate::socket::Problem;
 use crate::table::Guest;
@@ -64,18 +64,18 @@ impl Nat {
         }
         let is_ours = match &frame.carried {
             Carried::Arp(_) => true,
-            Carried::Ip(ip) => ip.part.is_none() && self.services.is_for_us(ip),
+            Carried::Ip(ip) => ip.fragment.is_none() && self.services.is_for_us(ip),
         };
         if is_ours {
             return self.for_us(packet, &frame, now);
         }
         let Carried::Ip(ip) = frame.carried else { return Verdict::Done };
         let incoming = Incoming { guest: packet.guest, mac: frame.source, ip, now };
-        if ip.part.is_none() && self.answers_name(&incoming) {
+        if ip.fragment.is_none() && self.answers_name(&incoming) {
             return Verdict::Done;
         }
-        let verdict = match ip.part {
-            Some(part) => self.part(&incoming, part, frame.destination, len),
+        let verdict = match ip.fragment {
+            Some(fragment) => self.fragment(&incoming, fragment, frame.destination, len),
             None => self.incoming(&incoming, frame.destination, actions),
         };
         verdict.unwrap_or_else(|refused| {
@@ -142,8 +142,8 @@ impl Nat {
     /// Answers a question for the name or the address of a guest; `false`: it is something else.
     fn answers_name(&mut self, incoming: &Incoming<'_>) -> bool {
         let &Incoming { guest, mac, ip, now } = incoming;
-        let known = Known { leases: self.services.leases(), guests: &self.guests, now };
-        let answer = names::answer(self.plan(), mac, &ip, &known);
+        let names = GuestNames { leases: self.services.leases(), guests: &self.guests, now };
+        let answer = names::answer(self.plan(), mac, &ip, &names);
         let answer = answer.filter(|_| !self.is_of_another(guest, ip.from, now));
         let is_answered = answer.is_some();
         answer.into_iter().for_each(|it| self.guests.reply_up_to(REPLIES_MAX, guest, it));
@@ -151,10 +151,10 @@ impl Nat {
     }
 
     /// A part of a datagram came, in a frame of so many bytes.
-    fn part(
+    fn fragment(
         &mut self,
         incoming: &Incoming<'_>,
-        part: Part,
+        fragment: Fragment,
         destination: MacAddress,
         len: usize,
     ) -> Result<Verdict, Refused> {
@@ -164,13 +164,13 @@ impl Nat {
             IpAddr::V4(_) => (TYPE_IPV4, ICMP),
             IpAddr::V6(_) => (TYPE_IPV6, ICMPV6),
         };
-        if ![UDP, icmp].contains(&part.protocol) || len > WHOLE_LEN_MAX {
+        if ![UDP, icmp].contains(&fragment.protocol) || len > WHOLE_LEN_MAX {
             return Err(Refusal::Fragment.into());
         }
         if !ip.is_all_here() {
             return Ok(Verdict::Whole);
         }
-        match self.guests.put_part(incoming.guest, ip, part, incoming.now) {
+        match self.guests.put_fragment(incoming.guest, ip, fragment, incoming.now) {
             Assembly::Waits => Ok(Verdict::Done),
             Assembly::Refused => Err(Refusal::Fragment.into()),
             Assembly::Done(packet) => {

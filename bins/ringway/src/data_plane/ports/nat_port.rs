@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use ringway_host::{Carrier, Listener, NatOptions, NatPort, tell_of_datagrams};
-use ringway_nat::{Forward, Place, Prefix6, Protocol};
+use ringway_nat::{Forward, ListenAddress, Prefix6, Protocol};
 use ringway_switch::PortId;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
@@ -226,8 +226,8 @@ fn listen_where_possible(
                 continue;
             }
             let bound = match &forward.at {
-                Place::Address(at) => bind(*at, forward.protocol).map_err(Some),
-                Place::Unix(path) => take_bound_to(path, &mut passed).ok_or(None),
+                ListenAddress::Address(at) => bind(*at, forward.protocol).map_err(Some),
+                ListenAddress::Unix(path) => take_bound_to(path, &mut passed).ok_or(None),
             };
             match bound {
                 Ok(fd) => listeners.push(Listener { forward, fd }),

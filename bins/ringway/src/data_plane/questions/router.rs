@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use ringway_host::{Worker, now};
 use ringway_nat::{FlowLook, Protocol, Station};
-use ringway_nat::{Forward, Place};
+use ringway_nat::{Forward, ListenAddress};
 use ringway_switch::PortId;
 
 use super::super::ports::Ports;
@@ -84,8 +84,8 @@ fn shown(forward: &Forward, error: Option<String>) -> ShownForward {
 /// The kind of a forward, in a word.
 pub fn kind_name(forward: &Forward) -> &'static str {
     match forward.at {
-        Place::Address(_) => protocol_name(forward.protocol),
-        Place::Unix(_) => "unix",
+        ListenAddress::Address(_) => protocol_name(forward.protocol),
+        ListenAddress::Unix(_) => "unix",
     }
 }
 
