@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ringway_control::config::flags::parse_port;
-use ringway_control::config::reload::{Reload, RunningPort, Step};
+use ringway_control::config::reload::{Reload, ReloadStep, RunningPort};
 use ringway_control::config::{PortSpec, resolve_beside};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -89,11 +89,13 @@ impl World {
         !self.broken[place % 3] && !self.ports.values().any(|(_, state)| is_there(state))
     }
 
-    fn carry_out(&mut self, step: Step) {
+    fn carry_out(&mut self, step: ReloadStep) {
         match step {
-            Step::Remove(number) => assert!(self.ports.remove(&number).is_some(), "it is there"),
-            Step::GiveUp { .. } => panic!("no port is a router"),
-            Step::BringAbout(spec) => self.bring_about(&spec),
+            ReloadStep::Remove(number) => {
+                assert!(self.ports.remove(&number).is_some(), "it is there")
+            }
+            ReloadStep::GiveUp { .. } => panic!("no port is a router"),
+            ReloadStep::BringAbout(spec) => self.bring_about(&spec),
         }
     }
 

@@ -13,12 +13,12 @@ use tracing::{error, info, warn};
 
 use super::planes::order::{Order, OrderOutcome, Requester};
 use super::ports::forward_sockets::ForwardSockets;
-use super::ports::port::{Port, TOO_MANY};
+use super::ports::port::{SupervisedPort, TOO_MANY};
 use super::processes::descriptors::explained;
-use super::setup::source::Source;
+use super::setup::source::PortSource;
 use super::stores::added_ports::{again, name_of};
 use super::{LINK_DOWN_GRACE, Supervisor};
-use crate::config::reload::Step;
+use crate::config::reload::ReloadStep;
 use crate::config::{PortKind, PortSpec};
 use crate::{socket_reach, spec_text};
 
@@ -44,8 +44,8 @@ impl Supervisor {
         let Some(spec) = again(object, &self.ports, &self.setup)? else { return Ok(()) };
         let id = self.ports.free_id().context(TOO_MANY)?;
         let name = spec.name.clone();
-        let mut port = Port::new(spec, None);
-        port.source = Source::Added;
+        let mut port = SupervisedPort::new(spec, None);
+        port.source = PortSource::Added;
         // Its interface may come later: it is kept, as a port of the configuration would be.
         if self.open_or_keep(id, port, &Requester::default()) {
             info!(port = name, "added before ringway was started again");
@@ -60,7 +60,7 @@ impl Supervisor {
             error!(port = spec.name, "{TOO_MANY}");
             return asked.has_failed(|| format!("port {} does not work: {TOO_MANY}", spec.name));
         };
-        let port = Port::new(spec, from_file);
+        let port = SupervisedPort::new(spec, from_file);
         asked.warns(self.setup.warn_of_shared_mac(&port.spec, &self.ports));
         if let Some(why) = socket_reach::barrier(&port.spec) {
             warn!(port = port.spec.name, "{why}");
@@ -70,7 +70,7 @@ impl Supervisor {
     }
 
     /// `false`: it cannot be opened, and is kept with the reason.
-    fn open_or_keep(&mut self, id: PortId, mut port: Port, asked: &Requester) -> bool {
+    fn open_or_keep(&mut self, id: PortId, mut port: SupervisedPort, asked: &Requester) -> bool {
         let opened = self.open_end(id, &mut port);
         if let Err(why) = &opened {
             let (name, why) = (&port.spec.name, explained(why));
@@ -92,11 +92,11 @@ impl Supervisor {
     pub(super) fn open_port(
         &mut self,
         spec: PortSpec,
-        source: Source,
+        source: PortSource,
         mut asked: Requester,
     ) -> anyhow::Result<()> {
         let id = self.ports.free_id().context(TOO_MANY)?;
-        let mut port = Port::new(spec, None);
+        let mut port = SupervisedPort::new(spec, None);
         port.source = source;
         self.open_end(id, &mut port)?;
         asked.warnings = self.setup.warnings_about(&port.spec, &self.ports);
@@ -106,7 +106,7 @@ impl Supervisor {
         Ok(())
     }
 
-    pub(super) fn open_end(&mut self, id: PortId, port: &mut Port) -> anyhow::Result<()> {
+    pub(super) fn open_end(&mut self, id: PortId, port: &mut SupervisedPort) -> anyhow::Result<()> {
         self.surroundings.choose_network(&port.spec, &mut self.setup.identity);
         let is_start = !self.planes.is_begun();
         self.setup.open_end(id, port, &self.os.poller, is_start)
@@ -222,13 +222,13 @@ impl Supervisor {
     }
 
     /// A step of a file that is read again.
-    pub(super) fn carry_out_step(&mut self, step: Step, asked: &Requester) {
+    pub(super) fn carry_out_step(&mut self, step: ReloadStep, asked: &Requester) {
         match step {
-            Step::Remove(number) => self.remove_port(PortId(number), Requester::default()),
-            Step::GiveUp { number, spec, from_file } => {
+            ReloadStep::Remove(number) => self.remove_port(PortId(number), Requester::default()),
+            ReloadStep::GiveUp { number, spec, from_file } => {
                 self.give_up(PortId(number), *spec, from_file.map(|it| *it), asked);
             }
-            Step::BringAbout(spec) => self.bring_about(*spec, asked),
+            ReloadStep::BringAbout(spec) => self.bring_about(*spec, asked),
         }
     }
 
@@ -279,7 +279,7 @@ impl Supervisor {
     /// It cannot be opened; the other one stays.
     fn move_port(&mut self, from: PortId, spec: PortSpec, asked: &Requester) -> anyhow::Result<()> {
         let id = self.ports.free_id().context(TOO_MANY)?;
-        let mut port = Port::new(spec.clone(), Some(spec));
+        let mut port = SupervisedPort::new(spec.clone(), Some(spec));
         self.open_end(id, &mut port)?;
         self.remove_port(from, Requester::default());
         self.ports.insert(id, port);
@@ -305,7 +305,7 @@ impl Supervisor {
             Order::Change { change, asked } => self.changed(*change, asked, done),
             Order::Remove { port, asked } => {
                 asked.is_answered(&mut self.control, false);
-                if !done.is_told && self.ports.get(&port).is_some_and(Port::is_leaving) {
+                if !done.is_told && self.ports.get(&port).is_some_and(SupervisedPort::is_leaving) {
                     self.finish_leaving(port);
                 }
             }

@@ -18,7 +18,7 @@ use tracing::{error, info};
 use super::Supervisor;
 use super::front_ends::front_end::{Done, PIECES_PER_TURN};
 use super::planes::order::Order;
-use super::ports::port::Port;
+use super::ports::port::SupervisedPort;
 use super::stores::write_down::store_link;
 
 /// A front-end that has waited so long for an answer, while there is no data plane, is
@@ -68,7 +68,7 @@ impl Supervisor {
 
     /// Ports at which something is due are told so.
     pub(super) fn tell_due_ports(&mut self) {
-        let wake_at = |port: &Port| port.vm.as_ref()?.admission.wake_at();
+        let wake_at = |port: &SupervisedPort| port.vm.as_ref()?.admission.wake_at();
         for id in self.ports.ids_of(|port| wake_at(port).is_some_and(|at| at <= Instant::now())) {
             self.happens_at(id, Event::Due);
         }
@@ -84,7 +84,7 @@ impl Supervisor {
 
     /// Ports for which everything is closed are served again.
     pub(super) fn end_closing(&mut self) {
-        let is_closing = |port: &Port| Some(port.vm.as_ref()?.admission.is_closing());
+        let is_closing = |port: &SupervisedPort| Some(port.vm.as_ref()?.admission.is_closing());
         for id in self.ports.ids_of(|port| is_closing(port) == Some(true)) {
             self.look_at_closing(id);
         }
@@ -192,7 +192,7 @@ impl Supervisor {
             }
             return self.drop_link(id, offence.map(|offence| (offence, why.to_owned())));
         }
-        let last = |port: &Port| port.vm.as_ref()?.admission.history().last_link;
+        let last = |port: &SupervisedPort| port.vm.as_ref()?.admission.history().last_link;
         // It had gone before, and its offence was noticed only now.
         let id = self.ports.ids_of(|port| last(port) == Some(number)).first().copied();
         if let Some((id, offence)) = id.zip(offence) {
@@ -238,7 +238,7 @@ impl Supervisor {
 
     /// The port is gone, its id free.
     pub(super) fn finish_leaving(&mut self, id: PortId) {
-        if self.ports.get(&id).is_some_and(Port::is_linked) {
+        if self.ports.get(&id).is_some_and(SupervisedPort::is_linked) {
             return self.drop_link(id, None); // it comes back here
         }
         if self.ports.close(id) {
@@ -255,7 +255,7 @@ impl Supervisor {
             return;
         }
         for id in self.ports.ids() {
-            let link = self.ports.get(&id).and_then(Port::link);
+            let link = self.ports.get(&id).and_then(SupervisedPort::link);
             if link.is_some_and(|link| link.kept.framer.outstanding().is_some()) {
                 self.ports
                     .complain(id, "disconnected: there is no data plane to answer its request");

@@ -23,7 +23,7 @@ pub struct PortOption {
     /// The ports that may have it.
     pub ports: Ports,
     /// When a change of a running port is felt.
-    pub effect: Effect,
+    pub effect: EffectTime,
     /// The effect of the option, for people.
     pub about: &'static str,
     target: Target,
@@ -46,7 +46,7 @@ pub enum Ports {
 
 /// When a change of a running port is felt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
+pub enum EffectTime {
     /// At once; a guest is told by a configuration change where it can be.
     Now,
     /// By the next guest that connects: a driver has accepted what was offered before.
@@ -70,7 +70,7 @@ pub(super) enum Target {
 
 /// A row for all ports, of which a change is felt at once.
 pub(super) const fn row(key: &'static str, target: Target) -> PortOption {
-    let (ports, effect) = (Ports::All, Effect::Now);
+    let (ports, effect) = (Ports::All, EffectTime::Now);
     PortOption { key, value: "", default: "", ports, effect, about: "", target }
 }
 
@@ -82,7 +82,7 @@ pub(super) const fn feature(
 ) -> PortOption {
     let default = if is_on_request(feature) { "off" } else { "on" };
     let row = row(key, Target::Feature(feature)).takes("on or off", default).about(about);
-    row.of(Ports::Guests).at(Effect::NextConnection)
+    row.of(Ports::Guests).at(EffectTime::NextConnection)
 }
 
 /// Whether a feature is offered only if it is asked for.
@@ -120,7 +120,7 @@ impl PortOption {
     }
 
     /// The same row with a change felt at another time.
-    pub(super) const fn at(self, effect: Effect) -> Self {
+    pub(super) const fn at(self, effect: EffectTime) -> Self {
         Self { effect, ..self }
     }
 
@@ -165,7 +165,7 @@ impl PortOption {
     }
 }
 
-impl Effect {
+impl EffectTime {
     /// For people.
     pub fn name(self) -> &'static str {
         match self {

@@ -5,7 +5,7 @@ use ringway_net::Features;
 use ringway_switch::WhenFull;
 
 use super::kind::{Choice, Kind, List, Number, Other, SWITCH, Text};
-pub use super::option::{DEFAULT, Effect, PortOption, Ports};
+pub use super::option::{DEFAULT, EffectTime, PortOption, Ports};
 use super::option::{Read, Target, Write, feature, option, row};
 use super::values::{parse_group, parse_mac, parse_user};
 use super::{fields, labels, nat, rules};
@@ -22,7 +22,7 @@ pub const OPTIONS: &[PortOption] = &[
         .takes("address", "by machine, control socket and name")
         .about("the guest's MAC address")
         .of(Ports::Guests)
-        .at(Effect::NextConnection),
+        .at(EffectTime::NextConnection),
     row("mtu", Target::Field(fields::read_mtu, fields::write_mtu))
         .takes("bytes, 68 to 65535, or auto", "none advised")
         .about(
@@ -133,7 +133,7 @@ pub const OPTIONS: &[PortOption] = &[
     option!("queues", queues, Other(fields::queues, fields::written_queues))
         .takes("1 to 64", "1")
         .about("queue pairs of a guest, or queues of a tap, of which each worker uses one")
-        .at(Effect::NextConnection),
+        .at(EffectTime::NextConnection),
     option!("socket_mode", socket_mode, Other(fields::socket_mode, fields::written_socket_mode))
         .takes("octal digits", "0600")
         .about("permissions of the socket's file; 0660 if `socket_group` is given")

@@ -25,7 +25,7 @@ pub struct RunningPort<'a> {
 
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum ReloadStep {
     /// The port of that number goes.
     Remove(u16),
     /// A router gives up places that other ports get. `from_file`: as the file says that it is from
@@ -58,7 +58,7 @@ pub struct Reload {
     wanted: Vec<PortSpec>,
     /// Those of them that lead elsewhere than the running ones of their names.
     moves: Vec<PortSpec>,
-    next: VecDeque<Step>,
+    next: VecDeque<ReloadStep>,
     stage: Stage,
 }
 
@@ -70,7 +70,7 @@ impl Reload {
 
     /// The next step, when the one before is done, or has failed. `running`: without ports that are
     /// about to go.
-    pub fn next(&mut self, running: &[RunningPort<'_>]) -> Option<Step> {
+    pub fn next(&mut self, running: &[RunningPort<'_>]) -> Option<ReloadStep> {
         loop {
             if let Some(step) = self.next.pop_front() {
                 return Some(step);
@@ -94,12 +94,12 @@ impl Reload {
                 Stage::Moving => {
                     let waits = |spec: &PortSpec| waits(spec, &self.moves, running);
                     if let Some(at) = self.moves.iter().position(|spec| !waits(spec)) {
-                        return Some(Step::BringAbout(Box::new(self.moves.remove(at))));
+                        return Some(ReloadStep::BringAbout(Box::new(self.moves.remove(at))));
                     }
                     let moves = std::mem::take(&mut self.moves);
                     self.remove(running, |it, _| has(&moves, it));
                     let rest = moves.into_iter().chain(std::mem::take(&mut self.wanted));
-                    self.next.extend(rest.map(|spec| Step::BringAbout(Box::new(spec))));
+                    self.next.extend(rest.map(|spec| ReloadStep::BringAbout(Box::new(spec))));
                     Stage::Done
                 }
                 Stage::Done => return None,
@@ -115,7 +115,7 @@ impl Reload {
     ) {
         let of_file = running.iter().filter(|it| it.from_file.is_some());
         let going = of_file.filter(|it| goes(it, &self.wanted));
-        self.next.extend(going.map(|it| Step::Remove(it.number)));
+        self.next.extend(going.map(|it| ReloadStep::Remove(it.number)));
     }
 }
 
@@ -133,7 +133,11 @@ fn waits(spec: &PortSpec, moves: &[PortSpec], running: &[RunningPort<'_>]) -> bo
 }
 
 /// A router without the places that other ports get.
-fn give_up(it: &RunningPort<'_>, wanted: &[PortSpec], running: &[RunningPort<'_>]) -> Option<Step> {
+fn give_up(
+    it: &RunningPort<'_>,
+    wanted: &[PortSpec],
+    running: &[RunningPort<'_>],
+) -> Option<ReloadStep> {
     let own = wanted.iter().find(|spec| spec.name == it.spec.name)?;
     let moves = |forward: &ForwardSpec| {
         let mut others = wanted.iter().filter(|spec| spec.name != it.spec.name);
@@ -143,7 +147,7 @@ fn give_up(it: &RunningPort<'_>, wanted: &[PortSpec], running: &[RunningPort<'_>
     spec.nat.forwards.retain(|forward| !moves(forward));
     from_file.iter_mut().for_each(|it| it.nat.forwards.retain(|forward| !moves(forward)));
     let (spec, from_file) = (Box::new(spec), from_file.map(Box::new));
-    (*spec != *it.spec).then_some(Step::GiveUp { number: it.number, spec, from_file })
+    (*spec != *it.spec).then_some(ReloadStep::GiveUp { number: it.number, spec, from_file })
 }
 
 /// Whether the port of that name gets a place that this forward is in the way of.

@@ -103,11 +103,11 @@ struct Handover<C> {
     /// The client that asked for it; `None`: the supervisor itself, for one of its own program.
     by: Option<C>,
     begun: Instant,
-    step: Step,
+    step: HandoverStep,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum HandoverStep {
     /// The next one was started.
     Start,
     /// Nothing more is read; all that is outstanding is to be done first.
@@ -213,7 +213,8 @@ impl<C: Copy> Succession<C> {
     /// The one that is to follow has all that there is, and is to be told of what changes.
     #[must_use]
     pub fn is_next_loaded(&self) -> bool {
-        let has_all = |it: &Handover<C>| !matches!(it.step, Step::Start | Step::Rest);
+        let has_all =
+            |it: &Handover<C>| !matches!(it.step, HandoverStep::Start | HandoverStep::Rest);
         matches!(&self.state, State::Handover(it) if has_all(it))
     }
 
@@ -227,14 +228,15 @@ impl<C: Copy> Succession<C> {
     /// it serves, and what a supervisor was told when it takes the place of another one.
     #[must_use]
     pub fn may_read(&self) -> bool {
-        let is_handed = matches!(&self.state, State::Handover(it) if it.step != Step::Start);
+        let is_handed =
+            matches!(&self.state, State::Handover(it) if it.step != HandoverStep::Start);
         !is_handed && !self.waits_to_give_place()
     }
 
     /// Whether [`Event::AtRest`] is waited for.
     #[must_use]
     pub fn waits_for_rest(&self) -> bool {
-        matches!(&self.state, State::Handover(it) if it.step == Step::Rest)
+        matches!(&self.state, State::Handover(it) if it.step == HandoverStep::Rest)
     }
 
     /// Whether the supervisor is to be replaced as soon as nothing is outstanding.
@@ -253,7 +255,8 @@ impl<C: Copy> Succession<C> {
     /// Another one of the same program is about to be given all that there is.
     #[must_use]
     pub fn is_renewing(&self) -> bool {
-        let is_early = |it: &Handover<C>| matches!(it.step, Step::Start | Step::Rest);
+        let is_early =
+            |it: &Handover<C>| matches!(it.step, HandoverStep::Start | HandoverStep::Rest);
         matches!(&self.state, State::Handover(it) if it.by.is_none() && is_early(it))
     }
 
@@ -292,7 +295,7 @@ impl<C: Copy> Succession<C> {
     }
 }
 
-impl Step {
+impl HandoverStep {
     fn of_next(self) -> Stage {
         match self {
             Self::Start | Self::Rest => Stage::Starting,
@@ -314,8 +317,10 @@ impl Step {
 impl<C> Handover<C> {
     fn ends_at(&self) -> Instant {
         match self.step {
-            Step::Start | Step::Rest | Step::Load => self.begun + READY_WITHIN,
-            Step::Stop { since } | Step::Go { since } => since + GOES_ON_WITHIN,
+            HandoverStep::Start | HandoverStep::Rest | HandoverStep::Load => {
+                self.begun + READY_WITHIN
+            }
+            HandoverStep::Stop { since } | HandoverStep::Go { since } => since + GOES_ON_WITHIN,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use super::{
-    CHECKED_WITHIN, Effect, Event, GOES_ON_WITHIN, Handover, PlaneNumber, Program, READY_WITHIN,
-    Replacement, START_AGAIN, Stage, State, Step, Succession,
+    CHECKED_WITHIN, Effect, Event, GOES_ON_WITHIN, Handover, HandoverStep, PlaneNumber, Program,
+    READY_WITHIN, Replacement, START_AGAIN, Stage, State, Succession,
 };
 
 /// An event's time, and what follows from it.
@@ -79,7 +79,8 @@ impl<C: Copy> Succession<C> {
     fn hand_over(&mut self, by: Option<C>, turn: &mut Turn<'_, C>) {
         let State::Serving { plane: from } = self.state else { return };
         let to = self.number();
-        self.state = State::Handover(Handover { from, to, by, begun: turn.now, step: Step::Start });
+        self.state =
+            State::Handover(Handover { from, to, by, begun: turn.now, step: HandoverStep::Start });
         turn.push(Effect::Start { plane: to, program: program_of(by), is_bare: false });
     }
 
@@ -106,9 +107,9 @@ impl<C: Copy> Succession<C> {
                 }
                 Program::Own
             }
-            State::Handover(it) if it.to == number && it.step == Step::Start => {
+            State::Handover(it) if it.to == number && it.step == HandoverStep::Start => {
                 if !needs_bare {
-                    it.step = Step::Rest;
+                    it.step = HandoverStep::Rest;
                     return;
                 }
                 program_of(it.by)
@@ -134,9 +135,9 @@ impl<C: Copy> Succession<C> {
 
     fn at_rest(&mut self, turn: &mut Turn<'_, C>) {
         if let State::Handover(it) = &mut self.state
-            && it.step == Step::Rest
+            && it.step == HandoverStep::Rest
         {
-            it.step = Step::Load;
+            it.step = HandoverStep::Load;
             turn.push(Effect::Load { plane: it.to });
         }
     }
@@ -150,8 +151,8 @@ impl<C: Copy> Succession<C> {
                 (*stage, *since) = (Stage::Going, turn.now);
                 turn.push(Effect::Go { plane: number, positions: Vec::new(), is_alone });
             }
-            State::Handover(it) if it.to == number && it.step == Step::Load => {
-                it.step = Step::Stop { since: turn.now };
+            State::Handover(it) if it.to == number && it.step == HandoverStep::Load => {
+                it.step = HandoverStep::Stop { since: turn.now };
                 turn.push(Effect::Quiesce { plane: it.from });
             }
             _ => self.out_of_turn(number, turn),
@@ -161,10 +162,10 @@ impl<C: Copy> Succession<C> {
     fn positions(&mut self, number: PlaneNumber, bytes: Vec<u8>, turn: &mut Turn<'_, C>) {
         match &mut self.state {
             State::Handover(it) if it.from == number => {
-                let Step::Stop { since } = it.step else {
+                let HandoverStep::Stop { since } = it.step else {
                     return self.out_of_turn(number, turn);
                 };
-                it.step = Step::Go { since };
+                it.step = HandoverStep::Go { since };
                 // The old one has said that it uses nothing any more.
                 let is_alone = self.ending.is_empty();
                 turn.push(Effect::Go { plane: it.to, positions: bytes, is_alone });
@@ -180,7 +181,7 @@ impl<C: Copy> Succession<C> {
                 turn.push(Effect::Serves { plane: number });
             }
             State::Handover(it) if it.to == number => {
-                let (Step::Go { since }, from, by) = (it.step, it.from, it.by) else {
+                let (HandoverStep::Go { since }, from, by) = (it.step, it.from, it.by) else {
                     return self.out_of_turn(number, turn);
                 };
                 self.kill(from, turn);
@@ -267,7 +268,7 @@ impl<C: Copy> Succession<C> {
     }
 
     fn overtaken(&mut self, turn: &mut Turn<'_, C>) {
-        if matches!(&self.state, State::Handover(it) if it.step == Step::Load) {
+        if matches!(&self.state, State::Handover(it) if it.step == HandoverStep::Load) {
             self.fails(OVERTAKEN.to_owned(), turn);
         }
     }
@@ -278,8 +279,10 @@ impl<C: Copy> Succession<C> {
         let State::Handover(Handover { from, to, by, step, .. }) = self.state else { return };
         self.kill(to, turn);
         match step {
-            Step::Start | Step::Rest | Step::Load => self.state = State::Serving { plane: from },
-            Step::Stop { .. } | Step::Go { .. } => {
+            HandoverStep::Start | HandoverStep::Rest | HandoverStep::Load => {
+                self.state = State::Serving { plane: from }
+            }
+            HandoverStep::Stop { .. } | HandoverStep::Go { .. } => {
                 self.kill(from, turn);
                 self.start(turn);
                 turn.push(Effect::Settle { plane: from });
@@ -312,7 +315,7 @@ impl<C: Copy> Succession<C> {
             }
             State::Handover(it) => {
                 let why = match it.step {
-                    Step::Stop { .. } | Step::Go { .. } => {
+                    HandoverStep::Stop { .. } | HandoverStep::Go { .. } => {
                         format!("it did not go on within {GOES_ON_WITHIN:?}")
                     }
                     _ => format!("it was not ready within {READY_WITHIN:?}"),

@@ -13,7 +13,7 @@ use crate::bridge_fdb::{self, Netlink, TapPort};
 use crate::chatter::Chatter;
 use crate::config::PortSpec;
 use crate::supervisor::ports::Ports;
-use crate::supervisor::ports::port::Port;
+use crate::supervisor::ports::port::SupervisedPort;
 
 /// Stations that wait.
 const WAITING_MAX: usize = 4096;
@@ -92,7 +92,7 @@ impl LeftStations {
     }
 }
 
-impl Port {
+impl SupervisedPort {
     /// The address of a guest that is here, and its VLAN: what it was told, or has to use.
     pub fn station(&self) -> Option<(VlanId, [u8; 6])> {
         let vm = self.vm.as_ref().filter(|_| self.is_here())?;
@@ -111,7 +111,7 @@ fn is_here(ports: &Ports, station: &Station) -> bool {
 /// Taps that ask for something and are there. One that is gone has taken its entries along.
 pub fn taps(ports: &Ports, asks: impl Fn(&PortSpec) -> bool) -> Vec<TapPort> {
     let asking = ports.values().filter(|port| asks(&port.spec) && !port.is_leaving());
-    let tap = |port: &Port| {
+    let tap = |port: &SupervisedPort| {
         let interface = bridge_fdb::interface(port.tap.name()?).ok()?;
         Some(TapPort { interface, vlan: port.spec.rules.policy().vlan })
     };

@@ -23,7 +23,7 @@ use crate::bridge_fdb::neighbour::Neighbour;
 use crate::bridge_fdb::{self, Netlink, Objection, Resident, Synced, TapPort, bridge_of};
 use crate::chatter::Chatter;
 use crate::supervisor::ports::Ports;
-use crate::supervisor::ports::port::Port;
+use crate::supervisor::ports::port::SupervisedPort;
 
 /// As often as this at most: a guest cannot keep the supervisor busy by coming and going.
 const SOONEST: Duration = Duration::from_millis(100);
@@ -179,7 +179,7 @@ impl Neighbours {
 }
 
 /// The IP addresses behind a port: those that it is locked to, or else those that were seen.
-fn residents_of(port: &Port) -> Vec<Resident> {
+fn residents_of(port: &SupervisedPort) -> Vec<Resident> {
     let locked = port.spec.rules.policy().locked_ips;
     if locked.is_empty() {
         let seen = port.seen_ips.iter().filter(|_| port.is_here());

@@ -11,7 +11,7 @@ use crate::supervisor::processes::descriptors::explained;
 use crate::supervisor::questions::About;
 use crate::supervisor::questions::captures::CaptureFds;
 use crate::supervisor::setup::Setup;
-use crate::supervisor::setup::source::Source;
+use crate::supervisor::setup::source::PortSource;
 
 /// Why a request is refused, one line per reason.
 pub type Refused = Vec<String>;
@@ -20,7 +20,7 @@ pub type Refused = Vec<String>;
 pub enum ControlCommand {
     /// A question to the data plane.
     Ask(About),
-    Add(Box<PortSpec>, Source),
+    Add(Box<PortSpec>, PortSource),
     Remove(PortId),
     Change(PortId, Box<PortSpec>),
     Reload,
@@ -44,7 +44,8 @@ impl ControlCommand {
             Request::Stats => return Ok(Self::Ask(About::Stats)),
             Request::PortList => return Ok(Self::Ask(About::List)),
             Request::PortAdd { port, until_restart } => {
-                let source = if until_restart { Source::UntilRestart } else { Source::Added };
+                let source =
+                    if until_restart { PortSource::UntilRestart } else { PortSource::Added };
                 return Ok(Self::Add(Box::new(new_port(&port, ports, setup)?), source));
             }
             Request::PortRemove(name) => return Ok(Self::Remove(ports.known(&name)?)),

@@ -9,7 +9,7 @@ use crate::config::PortSpec;
 use crate::identity::Identity;
 use crate::spec_text;
 use crate::supervisor::ports::Ports;
-use crate::supervisor::ports::port::Port;
+use crate::supervisor::ports::port::SupervisedPort;
 
 /// The options of a guest's port, for this front-end.
 ///
@@ -34,7 +34,7 @@ fn mtu_of_uplinks(spec: &PortSpec, ports: &Ports) -> Option<u16> {
     let taps = ports
         .values()
         .filter(|port| !port.is_leaving() && vlan.has_common(&port.spec.rules.policy().vlan));
-    let interface = |port: &Port| bridge_fdb::interface(port.tap.name()?).ok();
+    let interface = |port: &SupervisedPort| bridge_fdb::interface(port.tap.name()?).ok();
     let taps: Vec<u32> = taps.filter_map(interface).collect();
     if taps.is_empty() {
         return None;

@@ -11,7 +11,7 @@ use super::order::Order;
 use super::plane::{OutgoingFd, Plane};
 use crate::spec_text;
 use crate::supervisor::ports::Ports;
-use crate::supervisor::ports::port::Port;
+use crate::supervisor::ports::port::SupervisedPort;
 use crate::supervisor::setup::Setup;
 
 /// The line of the log about a port that is held back.
@@ -60,7 +60,7 @@ impl Planes {
         self.insert(number, plane);
     }
 
-    fn load_front_end(&mut self, plane: &mut Plane, id: PortId, port: &Port) {
+    fn load_front_end(&mut self, plane: &mut Plane, id: PortId, port: &SupervisedPort) {
         let Some(link) = port.link() else { return };
         if self.restarts.is_held(id.0, Instant::now()) {
             plane.without.insert(id);

@@ -15,7 +15,7 @@ use super::plane::{OutgoingFd, Plane};
 use super::telling::NEWER;
 use crate::supervisor::clients::control_client::ClientId;
 use crate::supervisor::ports::Ports;
-use crate::supervisor::ports::port::Port;
+use crate::supervisor::ports::port::SupervisedPort;
 use crate::supervisor::processes::descriptors::too_many_on_their_way;
 use crate::supervisor::processes::journal::Watched;
 
@@ -28,7 +28,7 @@ const POSITIONS_LEN_MAX: usize = 1 << 20;
 impl Planes {
     /// A request is whole, and waits to be handed over.
     pub fn note_request(&mut self, id: PortId, ports: &Ports) {
-        let Some(link) = ports.get(&id).and_then(Port::link) else { return };
+        let Some(link) = ports.get(&id).and_then(SupervisedPort::link) else { return };
         if let Some((number, _)) = link.kept.framer.outstanding() {
             self.requests.add(link.number, id.0, number);
         }
@@ -47,7 +47,7 @@ impl Planes {
     }
 
     fn send_request(&mut self, id: PortId, ports: &Ports) {
-        let Some(link) = ports.get(&id).and_then(Port::link) else { return };
+        let Some(link) = ports.get(&id).and_then(SupervisedPort::link) else { return };
         let Some((number, frame)) = link.kept.framer.outstanding() else { return };
         let is_ours = frame.fds.iter().any(|fd| ports.is_own_socket(fd));
         let flaw = match (frame.has_lost_fds, is_ours) {

@@ -15,7 +15,7 @@ use ringway_switch::PortId;
 use tracing::{info, warn};
 
 use super::Ports;
-use super::port::Port;
+use super::port::SupervisedPort;
 use super::vm_port::VmPort;
 use crate::closing::SLOW;
 use crate::identity::Identity;
@@ -164,7 +164,7 @@ impl Ports {
     }
 
     pub fn watch_link(&mut self, id: PortId, reads: bool) -> io::Result<()> {
-        let Some(link) = self.get(&id).and_then(Port::link) else { return Ok(()) };
+        let Some(link) = self.get(&id).and_then(SupervisedPort::link) else { return Ok(()) };
         let fd = link.connection.as_fd();
         match reads {
             true => self.poller.add(fd, Wake::Link(id).token()),
@@ -173,7 +173,7 @@ impl Ports {
     }
 
     /// Nothing of a port is watched any more.
-    pub fn unwatch(&self, port: &Port) {
+    pub fn unwatch(&self, port: &SupervisedPort) {
         let Some(vm) = &port.vm else { return };
         if let Some(listener) = vm.listener().filter(|_| vm.admission.is_listening()) {
             let _ = self.poller.remove(listener.as_fd());

@@ -24,7 +24,7 @@ use ringway_supervisor::wire::{
 use ringway_switch::{PORTS_MAX, PortId};
 use tracing::info;
 
-use self::port::Port;
+use self::port::SupervisedPort;
 use self::vm_port::VmPort;
 use crate::config::error::no_port;
 use crate::config::reload::RunningPort;
@@ -35,13 +35,13 @@ use crate::supervisor::planes::order::Requester;
 use crate::supervisor::planes::plane::Plane;
 use crate::supervisor::planes::telling::NEWER;
 use crate::supervisor::setup::os::Os;
-use crate::supervisor::setup::source::Source;
+use crate::supervisor::setup::source::PortSource;
 use crate::supervisor::stores::stations::News;
 use crate::units;
 
 /// All ports by number, with what their sockets need.
 pub struct Ports {
-    pub all: BTreeMap<PortId, Port>,
+    pub all: BTreeMap<PortId, SupervisedPort>,
     pub poller: Rc<Poller>,
     pub bell: Arc<EventFd>,
     /// Closes what refused front-ends have sent.
@@ -52,7 +52,7 @@ pub struct Ports {
 }
 
 impl Deref for Ports {
-    type Target = BTreeMap<PortId, Port>;
+    type Target = BTreeMap<PortId, SupervisedPort>;
 
     fn deref(&self) -> &Self::Target {
         &self.all
@@ -86,7 +86,7 @@ impl Ports {
         self.ids_of(|_| true)
     }
 
-    pub fn ids_of(&self, is_it: impl Fn(&Port) -> bool) -> Vec<PortId> {
+    pub fn ids_of(&self, is_it: impl Fn(&SupervisedPort) -> bool) -> Vec<PortId> {
         self.iter().filter(|(_, port)| is_it(port)).map(|(id, _)| *id).collect()
     }
 
@@ -143,7 +143,7 @@ impl Ports {
 
     /// The port of a front-end, by its number.
     pub fn port_of(&self, number: u32) -> Option<PortId> {
-        let is_it = |port: &Port| port.link().is_some_and(|it| it.number == number);
+        let is_it = |port: &SupervisedPort| port.link().is_some_and(|it| it.number == number);
         self.iter().find(|(_, port)| is_it(port)).map(|(&id, _)| id)
     }
 
@@ -167,7 +167,7 @@ impl Ports {
     }
 
     pub fn any_linked(&self) -> bool {
-        self.values().any(Port::is_linked)
+        self.values().any(SupervisedPort::is_linked)
     }
 
     /// Whether it is of no use any more.
@@ -209,7 +209,8 @@ impl Ports {
     /// Ports that were added while we run, and are not in the file, may be in its way.
     fn conflict_with_added(&self, ports: &[PortSpec]) -> Option<String> {
         let running = self.values().filter(|port| !port.is_leaving());
-        let is_in_file = |port: &&Port| ports.iter().any(|spec| spec.name == port.spec.name);
+        let is_in_file =
+            |port: &&SupervisedPort| ports.iter().any(|spec| spec.name == port.spec.name);
         let added = running.filter(|port| port.from_file.is_none() && !is_in_file(port));
         let mut added = added.map(|port| &port.spec);
         added.find_map(|added| {
@@ -239,10 +240,10 @@ impl Ports {
     pub fn adopt(&mut self, specs: &[PortSpec], asked: &Requester) -> bool {
         let mut is_any = false;
         let running = self.values_mut().filter(|port| !port.is_leaving());
-        for port in running.filter(|port| port.source != Source::Configuration) {
+        for port in running.filter(|port| port.source != PortSource::Configuration) {
             let name = port.spec.name.clone();
             let Some(spec) = specs.iter().find(|spec| spec.name == name) else { continue };
-            (port.source, is_any) = (Source::Configuration, true);
+            (port.source, is_any) = (PortSource::Configuration, true);
             info!(port = name, "it was added, and is the file's now");
             if port.spec.kind.is_same_place(&spec.kind) {
                 // However it is spelled.
@@ -262,7 +263,7 @@ impl Ports {
     /// # Errors
     /// None, or one of them where all are needed.
     pub fn check(&self, needs_all: bool) -> anyhow::Result<()> {
-        let configured = |port: &&Port| port.source == Source::Configuration;
+        let configured = |port: &&SupervisedPort| port.source == PortSource::Configuration;
         let ports = || self.values().filter(configured);
         let failed = ports().filter(|port| port.failure.is_some()).count();
         if failed > 0 && failed == ports().count() {

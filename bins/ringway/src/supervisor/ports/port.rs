@@ -23,18 +23,18 @@ use crate::identity::Identity;
 use crate::supervisor::front_ends::front_end::FrontEnd;
 use crate::supervisor::planes::order::Requester;
 use crate::supervisor::planes::plane::OutgoingFd;
-use crate::supervisor::setup::source::Source;
+use crate::supervisor::setup::source::PortSource;
 use crate::supervisor::stores::stations::Stations;
 
 pub const TOO_MANY: &str = "there are 256 ports already: remove one first";
 const _: () = assert!(PORTS_MAX == 256);
 
 /// One port as the supervisor sees it.
-pub struct Port {
+pub struct SupervisedPort {
     pub spec: PortSpec,
     /// As the file has it, if it comes from there.
     pub from_file: Option<PortSpec>,
-    pub source: Source,
+    pub source: PortSource,
     /// Why the port does not work, if it does not.
     pub failure: Option<String>,
     pub vm: Option<VmPort>,
@@ -59,12 +59,12 @@ pub struct Port {
     pub asked: Option<Requester>,
 }
 
-impl Port {
+impl SupervisedPort {
     pub fn new(spec: PortSpec, from_file: Option<PortSpec>) -> Self {
         Self {
             spec,
             from_file,
-            source: Source::Configuration,
+            source: PortSource::Configuration,
             failure: None,
             vm: None,
             tap: TapState::default(),

@@ -6,7 +6,7 @@ use ringway_switch::PortId;
 use tracing::warn;
 
 use super::Ports;
-use super::port::Port;
+use super::port::SupervisedPort;
 use crate::bridge_fdb::{self, Netlink};
 use crate::config::PortKind;
 use crate::supervisor::clients::accept_backoff::RETRY_AFTER;
@@ -30,7 +30,7 @@ impl Ports {
 
     /// Notes which bridges taps are in, to say so when one of them is gone.
     pub fn see_bridges_of_taps(&mut self) {
-        let is_tap = |port: &Port| port.spec.kind.is_tap() && port.failure.is_none();
+        let is_tap = |port: &SupervisedPort| port.spec.kind.is_tap() && port.failure.is_none();
         if !self.values().any(is_tap) {
             return;
         }
@@ -47,7 +47,7 @@ impl Ports {
 
     /// Opens taps again whose time has come: those that are open, and not yet a data plane's.
     pub fn reopen_due_taps(&mut self, workers: u16, now: Instant) -> Vec<PortId> {
-        let is_due = |port: &&mut Port| port.tap.reopen_at.is_some_and(|at| at <= now);
+        let is_due = |port: &&mut SupervisedPort| port.tap.reopen_at.is_some_and(|at| at <= now);
         let due = self.iter_mut().map(|(id, port)| (*id, port)).filter(|(_, port)| is_due(port));
         due.filter_map(|(id, port)| port.reopen_tap(workers, now).then_some(id)).collect()
     }
@@ -59,7 +59,7 @@ impl Ports {
     }
 }
 
-impl Port {
+impl SupervisedPort {
     /// Opens its tap again. `false`: that is not possible yet.
     fn reopen_tap(&mut self, workers: u16, now: Instant) -> bool {
         self.tap.reopen_at = None;

@@ -28,7 +28,7 @@ use crate::supervisor::front_ends::peer::Peer;
 use crate::supervisor::planes::Planes;
 use crate::supervisor::planes::plane::{Plane, has_ended_within};
 use crate::supervisor::ports::forward_sockets::ForwardSockets;
-use crate::supervisor::ports::port::Port;
+use crate::supervisor::ports::port::SupervisedPort;
 use crate::supervisor::ports::tap_port::TapState;
 use crate::supervisor::ports::vm_port::VmPort;
 use crate::supervisor::record::{
@@ -36,7 +36,7 @@ use crate::supervisor::record::{
 };
 use crate::supervisor::setup::Setup;
 use crate::supervisor::setup::activation::Sockets;
-use crate::supervisor::setup::source::Source;
+use crate::supervisor::setup::source::PortSource;
 use crate::supervisor::setup::surroundings::Surroundings;
 use crate::supervisor::stores::fd_store::{self, FdStore, InheritedFds};
 use crate::supervisor::stores::stations::Stations;
@@ -188,13 +188,13 @@ fn resume_port(
     fds: &mut RecordFds,
 ) -> anyhow::Result<()> {
     let Supervisor { setup, planes, ports, surroundings, .. } = supervisor;
-    let mut port = Port::new(record.spec()?, record.as_in_file()?);
+    let mut port = SupervisedPort::new(record.spec()?, record.as_in_file()?);
     let is_quarantined = planes.restarts.quarantined().any(|port| port == record.id);
     (port.failure, port.is_served) = (record.failure.clone(), record.is_served);
     port.replayed = record.replayed;
     // Of a file all that an older supervisor had beside it was added.
     let is_added = setup.file.is_some() && port.from_file.is_none();
-    let source = if is_added { Source::Added } else { Source::Configuration };
+    let source = if is_added { PortSource::Added } else { PortSource::Configuration };
     port.source = record.source.unwrap_or(source);
     let seen = record.seen_ips.iter();
     port.seen_ips = seen.map(|&(vlan, address, ip)| SeenIp { vlan, address, ip }).collect();

@@ -21,8 +21,8 @@ use crate::supervisor::clients::control_client::ClientId;
 use crate::supervisor::clients::control_socket::ControlSocket;
 use crate::supervisor::planes::Planes;
 use crate::supervisor::ports::Ports;
-use crate::supervisor::ports::port::Port;
-use crate::supervisor::setup::source::Source;
+use crate::supervisor::ports::port::SupervisedPort;
+use crate::supervisor::setup::source::PortSource;
 
 /// Longest wait for an answer of the data plane.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -86,12 +86,12 @@ fn list(ports: &Ports, stats: StatsReply) -> PortListReply {
         state: stats.state,
         mac: port.vm.as_ref().map(|vm| vm.mac.to_string()),
         socket: socket(port),
-        added: port.source != Source::Configuration,
+        added: port.source != PortSource::Configuration,
     });
     PortListReply { version: PROTOCOL_VERSION, ok: true, ports: ports.collect() }
 }
 
-fn socket(port: &Port) -> Option<String> {
+fn socket(port: &SupervisedPort) -> Option<String> {
     let PortSpec { kind, .. } = &port.spec;
     let path = std::path::absolute(kind.socket()?).ok()?;
     Some(path.display().to_string())

@@ -9,7 +9,7 @@ use crate::guests_needs::{self, Need};
 use crate::supervisor::front_ends::peer::Peer;
 use crate::supervisor::planes::Planes;
 use crate::supervisor::ports::Ports;
-use crate::supervisor::ports::port::Port;
+use crate::supervisor::ports::port::SupervisedPort;
 use crate::supervisor::processes::system_calls;
 use crate::supervisor::setup::Setup;
 
@@ -57,7 +57,7 @@ fn processes(planes: &Planes) -> BTreeMap<String, ProcessStats> {
     all.map(|(name, pid)| (name.to_owned(), process(pid))).collect()
 }
 
-fn port_stats(port: &Port, told: Option<PortStats>) -> PortStats {
+fn port_stats(port: &SupervisedPort, told: Option<PortStats>) -> PortStats {
     let told = told.unwrap_or_default();
     let vm = port.vm.as_ref();
     let link = port.link();

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 
 use super::{FdAt, Fds};
 use crate::config::{PortSpec, json};
-use crate::supervisor::setup::source::Source;
+use crate::supervisor::setup::source::PortSource;
 use crate::supervisor::stores::stations::Recorded;
 
 /// A port, without its front-end.
@@ -22,7 +22,7 @@ pub struct PortRecord {
     from_file: Option<Map<String, Value>>,
     /// `None`: an older supervisor did not say.
     #[serde(default)]
-    pub source: Option<Source>,
+    pub source: Option<PortSource>,
     pub failure: Option<String>,
     pub is_served: bool,
     #[serde(default)]

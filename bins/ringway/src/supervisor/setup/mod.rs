@@ -18,14 +18,14 @@ use tracing::{error, warn};
 use self::activation::Sockets;
 use self::os::since_boot;
 use self::wake::Wake;
-use crate::config::options::{Effect, OPTIONS, PortOption};
+use crate::config::options::{EffectTime, OPTIONS, PortOption};
 use crate::config::routers::second_router;
 use crate::config::{LowOption, PortKind, PortSpec, RunConfig, Settings, SpecError};
 use crate::identity::Identity;
 use crate::sandbox::Sandbox;
 use crate::supervisor::planes::order::Requester;
 use crate::supervisor::ports::Ports;
-use crate::supervisor::ports::port::Port;
+use crate::supervisor::ports::port::SupervisedPort;
 use crate::supervisor::ports::vm_port::VmPort;
 use crate::{bridge_rights, host_routes, places, socket_reach, spec_text};
 
@@ -59,7 +59,7 @@ impl Setup {
     pub fn open_end(
         &mut self,
         id: PortId,
-        port: &mut Port,
+        port: &mut SupervisedPort,
         poller: &Poller,
         is_start: bool,
     ) -> anyhow::Result<()> {
@@ -115,7 +115,7 @@ impl Setup {
         ports: &Ports,
         asked: &mut Requester,
     ) {
-        let late = OPTIONS.iter().filter(|option| option.effect == Effect::NextConnection);
+        let late = OPTIONS.iter().filter(|option| option.effect == EffectTime::NextConnection);
         let differs = |option: &&PortOption| option.value_of(before) != option.value_of(now);
         asked.at_next_connection = late.filter(differs).map(|option| option.key).collect();
         let is_led_elsewhere = now.nat.forwards != before.nat.forwards && asked.client.is_some();

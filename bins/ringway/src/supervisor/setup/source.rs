@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where a port comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Source {
+pub enum PortSource {
     /// The file, or the command line.
     #[default]
     Configuration,

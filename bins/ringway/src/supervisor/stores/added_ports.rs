@@ -18,9 +18,9 @@ use tracing::{error, warn};
 use super::state_file;
 use crate::config::{PortKind, PortSpec, SpecError, json, resolve_beside};
 use crate::supervisor::ports::Ports;
-use crate::supervisor::ports::port::Port;
+use crate::supervisor::ports::port::SupervisedPort;
 use crate::supervisor::setup::Setup;
-use crate::supervisor::setup::source::Source;
+use crate::supervisor::setup::source::PortSource;
 
 const FILE: &str = "added-ports.json";
 const VERSION: u32 = 1;
@@ -104,9 +104,9 @@ impl AddedPorts {
         if !std::mem::take(&mut self.is_changed) {
             return;
         }
-        let is_kept = |port: &&Port| {
+        let is_kept = |port: &&SupervisedPort| {
             let has_place = !matches!(port.spec.kind, PortKind::TapFd { .. });
-            port.source == Source::Added && !port.is_leaving() && has_place
+            port.source == PortSource::Added && !port.is_leaving() && has_place
         };
         let written = |spec: &PortSpec| json::write_port(&absolute(spec));
         let ports = all.values().filter(is_kept).map(|port| written(&port.spec));

@@ -14,7 +14,7 @@ use crate::supervisor::clients::control_socket::ControlSocket;
 use crate::supervisor::front_ends::front_end::FrontEnd;
 use crate::supervisor::planes::{self, Planes};
 use crate::supervisor::ports::Ports;
-use crate::supervisor::ports::port::Port;
+use crate::supervisor::ports::port::SupervisedPort;
 use crate::supervisor::processes::journal::Watched;
 use crate::supervisor::record::{
     AskedRecord, Common, CountsRecord, Fds, LINK, LinkRecord, ListenerRecord, Numbers, PortRecord,
@@ -123,7 +123,7 @@ pub fn store_link(id: PortId, ports: &Ports, store: &mut FdStore) {
     if !store.has_store() {
         return;
     }
-    if let Some(link) = ports.get(&id).and_then(Port::link)
+    if let Some(link) = ports.get(&id).and_then(SupervisedPort::link)
         && let Ok(record) = link_record(id.0, link)
     {
         store.keep(&format!("{LINK}{}", link.number), record);
@@ -132,7 +132,7 @@ pub fn store_link(id: PortId, ports: &Ports, store: &mut FdStore) {
 
 fn port_record<'a>(
     id: u16,
-    port: &'a Port,
+    port: &'a SupervisedPort,
     network: Option<Prefix4>,
     fds: &mut Fds<'a>,
 ) -> PortRecord {
