@@ -47,7 +47,7 @@ enum Command {
     /// Install what is missing
     Setup,
     /// Set up, build, and let two Linux guests talk through ringway
-    Demo(demo::Options),
+    Demo(demo::DemoOptions),
     /// Run every test, or those whose names contain one of the given words
     Test {
         /// Parts of the names of the tests to run; `guest::` in front: scenarios only
@@ -68,7 +68,7 @@ enum Command {
         is_static: bool,
     },
     /// Build the bare-metal example and boot it under QEMU
-    Unikernel(unikernel::Options),
+    Unikernel(unikernel::UnikernelOptions),
     /// Measure ringway beside its peers; without options a quick look
     Bench {
         /// Options of `ringway bench`; or `docs`, and maybe the kinds to measure

@@ -18,7 +18,7 @@ const FAILURES: &str = "failures:";
 
 /// The part of libtest's output that is being read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Part {
+enum OutputSection {
     #[default]
     Results,
     Outputs,
@@ -32,7 +32,7 @@ pub struct Results {
     pub tally: Tally,
     /// Programs that have said how many of their tests passed.
     pub programs: u64,
-    part: Part,
+    section: OutputSection,
     /// The test whose output is read; of one that passed, until it says that it was skipped.
     test: Option<String>,
     /// Tests of this program that were skipped.
@@ -42,14 +42,14 @@ pub struct Results {
 impl Results {
     /// Reads a line; what is to be shown of it.
     pub fn read(&mut self, line: &str) -> Option<String> {
-        match (self.part, line) {
-            (Part::Results, SUCCESSES) => self.part = Part::Outputs,
-            (Part::Outputs, SUCCESSES) => self.part = Part::Names,
-            (Part::Outputs, _) => return self.output(line),
-            (Part::Names, "") => {}
-            (Part::Names, _) if line.starts_with("    ") => {}
+        match (self.section, line) {
+            (OutputSection::Results, SUCCESSES) => self.section = OutputSection::Outputs,
+            (OutputSection::Outputs, SUCCESSES) => self.section = OutputSection::Names,
+            (OutputSection::Outputs, _) => return self.output(line),
+            (OutputSection::Names, "") => {}
+            (OutputSection::Names, _) if line.starts_with("    ") => {}
             _ => {
-                self.part = self.failure(line);
+                self.section = self.failure(line);
                 return Some(line.to_string());
             }
         }
@@ -71,17 +71,17 @@ impl Results {
     }
 
     /// A line that is shown as it is; what the next one belongs to.
-    fn failure(&mut self, line: &str) -> Part {
-        match (self.part, line) {
-            (Part::Failures, FAILURES) => return Part::FailedNames,
-            (_, FAILURES) => return Part::Failures,
-            (Part::Failures, _) => {
+    fn failure(&mut self, line: &str) -> OutputSection {
+        match (self.section, line) {
+            (OutputSection::Failures, FAILURES) => return OutputSection::FailedNames,
+            (_, FAILURES) => return OutputSection::Failures,
+            (OutputSection::Failures, _) => {
                 self.failed(line);
-                return Part::Failures;
+                return OutputSection::Failures;
             }
-            (Part::FailedNames, _) if line.starts_with("    ") => {
+            (OutputSection::FailedNames, _) if line.starts_with("    ") => {
                 self.named(line.trim());
-                return Part::FailedNames;
+                return OutputSection::FailedNames;
             }
             _ => {}
         }
@@ -91,7 +91,7 @@ impl Results {
         }
         self.programs += u64::from(line.trim().starts_with("test result: "));
         self.count(Counts::from_line(line));
-        Part::Results
+        OutputSection::Results
     }
 
     fn failed(&mut self, line: &str) {

@@ -33,7 +33,7 @@ pub enum MachineType {
 }
 
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct UnikernelOptions {
     /// The machine to emulate
     #[arg(long, value_enum, default_value = "q35")]
     machine: MachineType,
@@ -47,7 +47,7 @@ pub struct Options {
     words: Vec<String>,
 }
 
-pub fn command(paths: &Paths, options: &Options) -> anyhow::Result<()> {
+pub fn command(paths: &Paths, options: &UnikernelOptions) -> anyhow::Result<()> {
     let image = build(paths)?;
     let len = std::fs::metadata(&image)?.len();
     println!("{}: {} KiB", image.display(), len.div_ceil(1024));

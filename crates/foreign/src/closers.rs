@@ -16,13 +16,13 @@ const SOON: Duration = Duration::from_millis(2);
 
 /// Jobs, and who does them.
 pub(crate) struct Closers {
-    state: Mutex<State>,
+    jobs: Mutex<JobQueue>,
     /// A job has come, or a queue may go on.
     news: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct JobQueue {
     /// With the queues that they belong to, the oldest first.
     jobs: VecDeque<(u64, Job)>,
     /// Queues of which a job is being done.
@@ -36,9 +36,9 @@ struct State {
 
 /// Those of this process.
 pub(crate) static CLOSERS: Closers =
-    Closers { state: Mutex::new(State::NEW), news: Condvar::new() };
+    Closers { jobs: Mutex::new(JobQueue::NEW), news: Condvar::new() };
 
-impl State {
+impl JobQueue {
     const NEW: Self =
         Self { jobs: VecDeque::new(), busy: BTreeSet::new(), taken: 0, since: None, free: 0 };
 
@@ -53,9 +53,9 @@ impl Closers {
     /// # Errors
     /// The operating system gives none.
     pub(crate) fn start(&'static self) -> io::Result<()> {
-        let mut state = self.lock();
-        if state.free == 0 {
-            self.add_thread(&mut state)?;
+        let mut jobs = self.lock();
+        if jobs.free == 0 {
+            self.add_thread(&mut jobs)?;
         }
         Ok(())
     }
@@ -66,54 +66,54 @@ impl Closers {
         self.news.notify_one();
     }
 
-    fn add_thread(&'static self, state: &mut State) -> io::Result<()> {
+    fn add_thread(&'static self, jobs: &mut JobQueue) -> io::Result<()> {
         let thread = std::thread::Builder::new().name("ringway-closer".to_string());
         thread.spawn(|| self.work())?;
-        state.free += 1;
+        jobs.free += 1;
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, JobQueue> {
         // No job is done under it, so nothing has ended half way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn work(&'static self) {
-        let mut state = self.lock();
+        let mut jobs = self.lock();
         // The one that it was made for has perhaps come back.
-        while state.free < 3 {
-            let at = match (state.next(), state.since) {
+        while jobs.free < 3 {
+            let at = match (jobs.next(), jobs.since) {
                 (None, _) => {
-                    state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    jobs = self.news.wait(jobs).unwrap_or_else(PoisonError::into_inner);
                     continue;
                 }
                 (Some(_), Some(since)) if since.elapsed() < SOON => {
-                    let waited = self.news.wait_timeout(state, SOON);
-                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    let waited = self.news.wait_timeout(jobs, SOON);
+                    jobs = waited.unwrap_or_else(PoisonError::into_inner).0;
                     continue;
                 }
                 (Some(at), _) => at,
             };
-            let Some((queue, job)) = state.jobs.remove(at) else { continue };
-            state.busy.insert(queue);
-            state.taken += 1;
-            let taken = state.taken;
-            state.since = Some(Instant::now());
-            state.free -= 1;
-            if state.free == 0 {
+            let Some((queue, job)) = jobs.jobs.remove(at) else { continue };
+            jobs.busy.insert(queue);
+            jobs.taken += 1;
+            let taken = jobs.taken;
+            jobs.since = Some(Instant::now());
+            jobs.free -= 1;
+            if jobs.free == 0 {
                 // Without another one all wait for this one, and the next one tries again.
-                let _ = self.add_thread(&mut state);
+                let _ = self.add_thread(&mut jobs);
             }
-            drop(state);
+            drop(jobs);
             job();
-            state = self.lock();
-            state.free += 1;
-            state.busy.remove(&queue);
-            if state.taken == taken {
-                state.since = None;
+            jobs = self.lock();
+            jobs.free += 1;
+            jobs.busy.remove(&queue);
+            if jobs.taken == taken {
+                jobs.since = None;
             }
         }
-        state.free -= 1;
+        jobs.free -= 1;
         // The wake-up may be for another one.
         self.news.notify_one();
     }

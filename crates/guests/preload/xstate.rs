@@ -36,13 +36,13 @@ struct Iovec {
 
 /// A state of the machine's own length.
 #[repr(C, align(64))]
-struct State {
+struct ExtendedState {
     bytes: [u8; STATE_LEN_MAX],
     /// 0: not known yet.
     len: usize,
 }
 
-static mut STATE: State = State { bytes: [0; STATE_LEN_MAX], len: 0 };
+static mut STATE: ExtendedState = ExtendedState { bytes: [0; STATE_LEN_MAX], len: 0 };
 
 unsafe extern "C" {
     fn syscall(number: c_long, ...) -> c_long;

@@ -43,12 +43,12 @@ pub struct Console {
 /// Everything that was printed.
 #[derive(Debug, Default)]
 struct Screen {
-    state: Mutex<State>,
+    output: Mutex<ConsoleOutput>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ConsoleOutput {
     text: String,
     ended: bool,
 }
@@ -80,7 +80,7 @@ impl Console {
 
     /// A place in what is printed: right after everything so far.
     pub fn mark(&self) -> usize {
-        self.screen.state().text.len()
+        self.screen.lock().text.len()
     }
 
     /// Sends one line.
@@ -98,21 +98,21 @@ impl Console {
     /// The program ends, or does not say it in time.
     pub fn wait_for(&self, words: &str, mark: usize, limit: Duration) -> anyhow::Result<String> {
         let deadline = Instant::now() + limit;
-        let mut state = self.screen.state();
+        let mut output = self.screen.lock();
         loop {
-            let since = state.text.get(mark..).unwrap_or_default();
+            let since = output.text.get(mark..).unwrap_or_default();
             if let Some((before, _)) = since.split_once(words) {
                 return Ok(before.to_string());
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let (ended, timed_out) = (state.ended, left.is_zero());
+            let (ended, timed_out) = (output.ended, left.is_zero());
             if ended || timed_out {
-                drop(state);
+                drop(output);
                 let why = if ended { "ended" } else { "took too long" };
                 bail!("{}", self.failure(&format!("{why}, waiting {limit:?} for {words:?}")));
             }
-            let waited = self.screen.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.screen.changed.wait_timeout(output, left);
+            output = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -154,9 +154,9 @@ impl Console {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(status) = self.process.has_ended()?
-                && self.screen.state().ended
+                && self.screen.lock().ended
             {
-                let text = self.screen.state().text.get(mark..).unwrap_or_default().to_string();
+                let text = self.screen.lock().text.get(mark..).unwrap_or_default().to_string();
                 return Ok((status, text));
             }
             if Instant::now() > deadline {
@@ -173,14 +173,14 @@ impl Console {
     }
 
     fn failure(&self, why: &str) -> String {
-        let text = tail(&self.screen.state().text, 20);
+        let text = tail(&self.screen.lock().text, 20);
         format!("{}: {why}; the end of its console:\n{text}", self.process.name())
     }
 }
 
 impl Screen {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, ConsoleOutput> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fill(&self, mut output: ChildStdout, mut log: File) {
@@ -189,10 +189,10 @@ impl Screen {
             let new = bytes.get(..len).unwrap_or_default();
             // A log that cannot be written is no reason to fail.
             let _ = log.write_all(new);
-            self.state().text.push_str(&String::from_utf8_lossy(new));
+            self.lock().text.push_str(&String::from_utf8_lossy(new));
             self.changed.notify_all();
         }
-        self.state().ended = true;
+        self.lock().ended = true;
         self.changed.notify_all();
     }
 }

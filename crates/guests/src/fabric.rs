@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::console::Console;
 use crate::frr::Frr;
-use crate::hosts::Network;
+use crate::hosts::NetworkNamespace;
 use crate::ringway::Ringway;
 use crate::stage::Stage;
 use crate::traffic::Side;
@@ -76,7 +76,7 @@ struct HostSetup {
 #[derive(Debug)]
 pub struct Host {
     /// Its namespace.
-    pub network: Network,
+    pub network: NetworkNamespace,
     /// Its daemons.
     pub frr: Frr,
     /// Its ringway.
@@ -102,7 +102,7 @@ impl Host {
     /// With what `ringway attach-host` says about it, and ports for its guests.
     fn start(stage: &Stage, at: usize, guests: &[Guest]) -> anyhow::Result<Self> {
         let host = format!("h{}", at + 1);
-        let network = Network::create(stage, &host)?;
+        let network = NetworkNamespace::create(stage, &host)?;
         connect(&network, at)?;
         let HostSetup { commands, bgpd, mut ports } = setup(stage, at)?;
         network.run(&format!("set -e\n{}", commands.join("\n")))?;
@@ -167,7 +167,7 @@ fn setup(stage: &Stage, at: usize) -> anyhow::Result<HostSetup> {
 }
 
 /// A link from this namespace to a host, with routes.
-fn connect(network: &Network, at: usize) -> anyhow::Result<()> {
+fn connect(network: &NetworkNamespace, at: usize) -> anyhow::Result<()> {
     let (id, host, link) = (network.id(), HOSTS[at], at + 1);
     net::ip(&format!("link add u{link} type veth peer name eth0 netns {id}"))?;
     net::ip(&format!("addr add 10.0.{link}.254/24 dev u{link}"))?;

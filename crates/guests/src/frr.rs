@@ -13,7 +13,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use crate::frr_files::{ASKER, DAEMONS, FrrFiles};
-use crate::hosts::Network;
+use crate::hosts::NetworkNamespace;
 use crate::process::Process;
 use crate::shell;
 use crate::stage::Stage;
@@ -61,7 +61,7 @@ impl Frr {
     /// They do not: the text has what they printed.
     pub fn start(
         stage: &Stage,
-        network: Option<&Network>,
+        network: Option<&NetworkNamespace>,
         name: &str,
         bgpd: &str,
     ) -> anyhow::Result<Self> {
@@ -82,7 +82,7 @@ impl Frr {
     fn daemon(
         &self,
         stage: &Stage,
-        network: Option<&Network>,
+        network: Option<&NetworkNamespace>,
         (host, path): (&str, &str),
     ) -> anyhow::Result<Process> {
         let program = self.files.program(path);

@@ -18,11 +18,11 @@ const WRAPPER: &str = "#!/bin/sh\n\
 
 /// A network namespace beside ours.
 #[derive(Debug)]
-pub struct Network {
+pub struct NetworkNamespace {
     keeper: Process,
 }
 
-impl Network {
+impl NetworkNamespace {
     /// A new one, with nothing but a loopback interface that is up.
     ///
     /// # Errors

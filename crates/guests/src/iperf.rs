@@ -46,7 +46,7 @@ fn start(stage: &Stage, name: &str, command: Command) -> anyhow::Result<Process>
 
 /// The measurements of a client.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Report {
+pub struct IperfReport {
     /// The rate at the receiver.
     pub bits_per_second: f64,
     /// Over so many seconds.
@@ -59,7 +59,7 @@ pub struct Report {
     pub lost_percent: Option<f64>,
 }
 
-impl Report {
+impl IperfReport {
     /// Reads what `iperf3 -J` prints.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ mod tests {
     fn tcp_reports_have_a_rate_and_retransmits() {
         let text = "noise\n{\"end\":{\"sum_sent\":{\"bits_per_second\":2e9,\"retransmits\":3},\
                     \"sum_received\":{\"bits_per_second\":1.5e9}}}\n";
-        let report = Report::parse(text).expect("a report");
+        let report = IperfReport::parse(text).expect("a report");
         assert_eq!((report.gigabits(), report.retransmits), (1.5, Some(3)));
     }
 
@@ -121,7 +121,7 @@ mod tests {
     fn udp_reports_have_a_loss() {
         let text = "{\"end\":{\"sum\":{\"bits_per_second\":2e7,\"lost_percent\":0.5,\
                     \"seconds\":2,\"packets\":1000,\"lost_packets\":5}}}";
-        let report = Report::parse(text).expect("a report");
+        let report = IperfReport::parse(text).expect("a report");
         assert_eq!((report.seconds, report.packets), (2.0, Some(995.0)));
         assert_eq!((report.bits_per_second, report.lost_percent), (2e7, Some(0.5)));
     }
@@ -130,15 +130,15 @@ mod tests {
     fn what_was_lost_in_both_directions_is_added_up() {
         let sum = "{\"bits_per_second\":2e6,\"lost_packets\":";
         let both = format!("{{\"end\":{{\"sum\":{sum}2}},\"sum_bidir_reverse\":{sum}3}}}}}}");
-        assert_eq!(Report::lost_both_ways(&both).expect("both"), 5);
-        assert!(Report::lost_both_ways(&format!("{{\"end\":{{\"sum\":{sum}2}}}}}}")).is_err());
+        assert_eq!(IperfReport::lost_both_ways(&both).expect("both"), 5);
+        assert!(IperfReport::lost_both_ways(&format!("{{\"end\":{{\"sum\":{sum}2}}}}}}")).is_err());
     }
 
     #[test]
     fn failures_are_errors() {
-        let error = Report::parse("{\"error\":\"unable to connect\",\"end\":{}}");
+        let error = IperfReport::parse("{\"error\":\"unable to connect\",\"end\":{}}");
         assert!(error.expect_err("failed").to_string().contains("unable to connect"));
-        assert!(Report::parse("no route to host").is_err());
-        assert!(Report::parse("{\"end\":{}}").is_err());
+        assert!(IperfReport::parse("no route to host").is_err());
+        assert!(IperfReport::parse("{\"end\":{}}").is_err());
     }
 }

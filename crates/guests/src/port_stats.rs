@@ -3,13 +3,13 @@
 use std::fmt;
 
 use anyhow::{Context, ensure};
-use ringway_control::protocol::{DirectionStats, PortStats, reply_line};
+use ringway_control::protocol::{Direction, DirectionStats, PortStats, reply_line};
 
 /// The statistics of one port.
 #[derive(Debug)]
-pub struct Port(pub(crate) PortStats);
+pub struct PortStatistics(pub(crate) PortStats);
 
-impl fmt::Display for Port {
+impl fmt::Display for PortStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&reply_line(&self.0))
     }
@@ -32,15 +32,6 @@ impl fmt::Display for Pacing {
     }
 }
 
-/// The two directions of a port.
-#[derive(Debug, Clone, Copy)]
-pub enum Way {
-    /// To the guest, or into the tap.
-    To,
-    /// From the guest, or out of the tap.
-    From,
-}
-
 /// Packets and bytes of one direction, for differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
@@ -54,25 +45,25 @@ pub struct Moved {
     pub calls: u64,
 }
 
-impl Port {
+impl PortStatistics {
     /// The packets and bytes up to now.
-    pub fn moved(&self, way: Way) -> Moved {
-        let &DirectionStats { packets, bytes, kicks, calls, .. } = self.direction(way);
+    pub fn moved(&self, direction: Direction) -> Moved {
+        let &DirectionStats { packets, bytes, kicks, calls, .. } = self.direction(direction);
         Moved { packets, bytes, kicks, calls }
     }
 
     /// Packets so far through each queue pair.
-    pub fn pairs(&self, way: Way) -> Vec<u64> {
-        let pairs = self.0.pairs.iter().map(|pair| match way {
-            Way::To => pair.to_guest,
-            Way::From => pair.from_guest,
+    pub fn pairs(&self, direction: Direction) -> Vec<u64> {
+        let pairs = self.0.pairs.iter().map(|pair| match direction {
+            Direction::ToGuest => pair.to_guest,
+            Direction::FromGuest => pair.from_guest,
         });
         pairs.collect()
     }
 
     /// Packets dropped so far for one reason.
-    pub fn dropped(&self, way: Way, reason: &str) -> u64 {
-        self.direction(way).dropped(reason)
+    pub fn dropped(&self, direction: Direction, reason: &str) -> u64 {
+        self.direction(direction).dropped(reason)
     }
 
     /// How one direction of its first queue pair is paced: `calls`, `returns` or `kicks`.
@@ -116,8 +107,9 @@ impl Port {
     /// Something is broken, or was dropped.
     pub fn check_healthy(&self, allowed_drops: &[&str]) -> anyhow::Result<()> {
         ensure!(self.0.broken.is_empty(), "broken: {self}");
-        for way in [Way::To, Way::From] {
-            for (reason, count) in self.direction(way).drops.iter().filter(|(_, count)| **count > 0)
+        for direction in [Direction::ToGuest, Direction::FromGuest] {
+            for (reason, count) in
+                self.direction(direction).drops.iter().filter(|(_, count)| **count > 0)
             {
                 let is_allowed = reason == "filtered" || allowed_drops.contains(&&**reason);
                 ensure!(is_allowed, "{count} packets dropped ({reason}): {self}");
@@ -126,10 +118,10 @@ impl Port {
         Ok(())
     }
 
-    fn direction(&self, way: Way) -> &DirectionStats {
-        match way {
-            Way::To => &self.0.to_guest,
-            Way::From => &self.0.from_guest,
+    fn direction(&self, direction: Direction) -> &DirectionStats {
+        match direction {
+            Direction::ToGuest => &self.0.to_guest,
+            Direction::FromGuest => &self.0.from_guest,
         }
     }
 }
@@ -162,12 +154,12 @@ impl Moved {
 mod tests {
     use super::*;
 
-    fn port() -> Port {
+    fn port() -> PortStatistics {
         let drops = [("no_room", 2), ("offload", 0)].map(|(reason, count)| (reason.into(), count));
         let to_guest = DirectionStats { packets: 4, bytes: 40, ..DirectionStats::default() };
         let to_guest = DirectionStats { drops: drops.into(), ..to_guest };
         let (format, features) = (Some("packed".into()), vec!["MRG_RXBUF".into()]);
-        Port(PortStats { format, features, to_guest, ..PortStats::default() })
+        PortStatistics(PortStats { format, features, to_guest, ..PortStats::default() })
     }
 
     #[test]
@@ -190,7 +182,7 @@ mod tests {
 
     #[test]
     fn differences_have_a_mean() {
-        let now = port().moved(Way::To);
+        let now = port().moved(Direction::ToGuest);
         assert_eq!(now.since(Moved { packets: 2, bytes: 10, kicks: 0, calls: 0 }).mean_len(), 15);
         assert_eq!(now.since(now).mean_len(), 0);
     }

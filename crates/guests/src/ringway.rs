@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::process::Process;
 use super::stage::Stage;
-pub use crate::port_stats::{Moved, Pacing, Port, Way};
+pub use crate::port_stats::{Moved, Pacing, PortStatistics};
 use crate::shell;
 
 /// Longest wait for ringway to come up, or to end.
@@ -122,10 +122,12 @@ impl Ringway {
     ///
     /// # Errors
     /// It does not answer, or has no such port.
-    pub fn port(&self, name: &str) -> anyhow::Result<Port> {
+    pub fn port(&self, name: &str) -> anyhow::Result<PortStatistics> {
         let stats = self.client.stats()?;
         let port = stats.port(name);
-        Ok(Port(port.with_context(|| format!("ringway: no port {name} in {stats:?}"))?.clone()))
+        Ok(PortStatistics(
+            port.with_context(|| format!("ringway: no port {name} in {stats:?}"))?.clone(),
+        ))
     }
 
     /// The output of ringway up to now.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use super::console::Console;
-use super::iperf::Report;
+use super::iperf::IperfReport;
 use super::stage::Stage;
 use crate::shell;
 
@@ -108,9 +108,9 @@ pub fn tcp(
     address: &str,
     seconds: u32,
     options: &str,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<IperfReport> {
     let text = iperf(side, &format!("iperf3 -J -c {address} -t {seconds} {options}"))?;
-    let report = Report::parse(&text)?;
+    let report = IperfReport::parse(&text)?;
     ensure!(report.bits_per_second > 0.0, "TCP {options}: nothing arrived");
     Ok(report)
 }
@@ -148,11 +148,11 @@ fn is_early(text: &str) -> bool {
 ///
 /// # Errors
 /// Too much was lost, or nothing arrives.
-pub fn udp(stage: &Stage, side: &mut Side<'_>, address: &str) -> anyhow::Result<Report> {
+pub fn udp(stage: &Stage, side: &mut Side<'_>, address: &str) -> anyhow::Result<IperfReport> {
     let mut lost = Vec::with_capacity(UDP_ATTEMPTS_MAX);
     for _ in 0..UDP_ATTEMPTS_MAX {
         let text = iperf(side, &format!("iperf3 -J -c {address} {UDP}"))?;
-        let report = Report::parse(&text)?;
+        let report = IperfReport::parse(&text)?;
         match report.lost_percent {
             Some(percent) if percent <= UDP_LOST_PERCENT_MAX => return Ok(report),
             percent => lost.push(percent),

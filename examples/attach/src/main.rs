@@ -43,18 +43,18 @@ fn serve<Q: DriverQueue>(
     let mut services = Services::new(&mut guest.stack, mac, addressing, seed, now_us());
     loop {
         let driver = guest.stack.driver();
-        let report = Report { rx: *driver.rx.counters(), tx: *driver.tx.counters() };
+        let report = StatisticsPage { rx: *driver.rx.counters(), tx: *driver.tx.counters() };
         guest.turn(|stack| services.poll(stack, now_us(), &report))?;
     }
 }
 
 /// The statistics page.
-struct Report {
+struct StatisticsPage {
     rx: Counters,
     tx: Counters,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for StatisticsPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, counters) in [("rx", &self.rx), ("tx", &self.tx)] {
             writeln!(f, "{name}_packets {}\n{name}_bytes {}", counters.packets, counters.bytes)?;

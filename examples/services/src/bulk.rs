@@ -85,9 +85,9 @@ impl Conversation for Source {
     fn step<R: fmt::Display>(&mut self, socket: &mut Socket<'_>, _: &R) {
         match &mut self.state {
             SourceState::Asked(line) => match read_number(socket, line) {
-                Asked::NotYet => return,
-                Asked::Nonsense => return socket.abort(),
-                Asked::Bytes(bytes) => self.state = SourceState::Sending(bytes),
+                RequestedBytes::NotYet => return,
+                RequestedBytes::Nonsense => return socket.abort(),
+                RequestedBytes::Bytes(bytes) => self.state = SourceState::Sending(bytes),
             },
             SourceState::Sending(_) => {}
             SourceState::Done => return,
@@ -131,27 +131,31 @@ fn fill(bytes: &mut [u8], first: u64) {
 
 /// The number of bytes that a peer has asked for.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestedBytes {
     NotYet,
     Bytes(u64),
     Nonsense,
 }
 
-fn read_number(socket: &mut Socket<'_>, line: &mut Text<LINE_LEN_MAX>) -> Asked {
+fn read_number(socket: &mut Socket<'_>, line: &mut Text<LINE_LEN_MAX>) -> RequestedBytes {
     // The bytes that do not fit stay in the socket, and the line is then too long.
     let read = socket.recv(|bytes| (line.append(bytes), ()));
     if read.is_err() && !socket.may_recv() {
-        return Asked::Nonsense;
+        return RequestedBytes::Nonsense;
     }
     parse(line.bytes())
 }
 
-fn parse(line: &[u8]) -> Asked {
+fn parse(line: &[u8]) -> RequestedBytes {
     let Some(end) = line.iter().position(|byte| *byte == b'\n') else {
-        return if line.len() < LINE_LEN_MAX { Asked::NotYet } else { Asked::Nonsense };
+        return if line.len() < LINE_LEN_MAX {
+            RequestedBytes::NotYet
+        } else {
+            RequestedBytes::Nonsense
+        };
     };
     let number = core::str::from_utf8(&line[..end]).ok().and_then(|text| text.trim().parse().ok());
-    number.map_or(Asked::Nonsense, Asked::Bytes)
+    number.map_or(RequestedBytes::Nonsense, RequestedBytes::Bytes)
 }
 
 #[cfg(test)]
@@ -160,11 +164,11 @@ mod tests {
 
     #[test]
     fn numbers_are_read_from_lines() {
-        assert_eq!(parse(b"12"), Asked::NotYet);
-        assert_eq!(parse(b"12\r\n"), Asked::Bytes(12));
-        assert_eq!(parse(b"0\nrest"), Asked::Bytes(0));
+        assert_eq!(parse(b"12"), RequestedBytes::NotYet);
+        assert_eq!(parse(b"12\r\n"), RequestedBytes::Bytes(12));
+        assert_eq!(parse(b"0\nrest"), RequestedBytes::Bytes(0));
         for nonsense in [&b"\n"[..], b"-1\n", b"1x\n", b"18446744073709551616\n", &[b'1'; 32]] {
-            assert_eq!(parse(nonsense), Asked::Nonsense, "{nonsense:?}");
+            assert_eq!(parse(nonsense), RequestedBytes::Nonsense, "{nonsense:?}");
         }
     }
 

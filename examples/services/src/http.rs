@@ -23,7 +23,7 @@ pub struct Http {
 
 /// The answer that a request wants.
 #[derive(Debug, PartialEq, Eq)]
-struct Request {
+struct HttpRequest {
     status: &'static str,
     with_body: bool,
     keep: bool,
@@ -31,7 +31,8 @@ struct Request {
     len: usize,
 }
 
-const BAD: Request = Request { status: "400 Bad Request", with_body: true, keep: false, len: 0 };
+const BAD: HttpRequest =
+    HttpRequest { status: "400 Bad HttpRequest", with_body: true, keep: false, len: 0 };
 
 impl Conversation for Http {
     const PORT: u16 = 80;
@@ -58,7 +59,7 @@ impl Conversation for Http {
     }
 }
 
-fn answer<R: fmt::Display>(socket: &mut Socket<'_>, request: &Request, report: &R) {
+fn answer<R: fmt::Display>(socket: &mut Socket<'_>, request: &HttpRequest, report: &R) {
     let mut page = Text::<PAGE_LEN_MAX>::new();
     let _ = match request.status {
         OK => write!(page, "{report}"),
@@ -82,7 +83,7 @@ fn answer<R: fmt::Display>(socket: &mut Socket<'_>, request: &Request, report: &
 const OK: &str = "200 OK";
 
 /// The first request, if it is complete.
-fn parse(bytes: &[u8]) -> Option<Request> {
+fn parse(bytes: &[u8]) -> Option<HttpRequest> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
     let len = match request.parse(bytes) {
@@ -101,7 +102,7 @@ fn parse(bytes: &[u8]) -> Option<Request> {
     });
     let has_body = request.method.is_some_and(|method| method != "GET" && method != "HEAD");
     let keep = !closes && !has_body && request.version == Some(1);
-    Some(Request { status, with_body: request.method != Some("HEAD"), keep, len })
+    Some(HttpRequest { status, with_body: request.method != Some("HEAD"), keep, len })
 }
 
 #[cfg(test)]
@@ -120,9 +121,9 @@ mod tests {
         assert_eq!(status("GET /x HTTP/1.1\r\n\r\n"), Some(("404 Not Found", true)));
         let refused = Some(("405 Method Not Allowed", false));
         assert_eq!(status("POST / HTTP/1.1\r\n\r\n"), refused);
-        assert_eq!(status("\u{1}\u{2}\r\n\r\n"), Some(("400 Bad Request", false)));
+        assert_eq!(status("\u{1}\u{2}\r\n\r\n"), Some(("400 Bad HttpRequest", false)));
         assert_eq!(status("GET / HTTP/1.1\r\nHost"), None);
-        assert_eq!(status(&"a".repeat(REQUEST_LEN_MAX)), Some(("400 Bad Request", false)));
+        assert_eq!(status(&"a".repeat(REQUEST_LEN_MAX)), Some(("400 Bad HttpRequest", false)));
     }
 
     #[test]

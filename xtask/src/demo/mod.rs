@@ -39,7 +39,7 @@ const ROUND_TRIPS: u32 = 200;
 const SECONDS: u32 = 4;
 
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct DemoOptions {
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
@@ -61,7 +61,7 @@ pub struct Performance {
 ///
 /// # Errors
 /// It fails, which it has said, or takes too long.
-pub fn command(paths: &Paths, options: &Options) -> anyhow::Result<()> {
+pub fn command(paths: &Paths, options: &DemoOptions) -> anyhow::Result<()> {
     if !options.built {
         // Where there is no apt, everything may be there all the same.
         if let Err(error) = setup::prepare(paths, setup::For::Demo) {

@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use ringway_guests::fabric::{
     Fabric, GUESTS, Guest, MOVED, REACHED_MAX_MS, mac, ms_until, options, wait,
 };
-use ringway_guests::{Console, Side, Stage, Testpmd, Way, uml};
+use ringway_guests::{Console, Direction, Side, Stage, Testpmd, uml};
 
 /// The guest that comes, on the one host and on the other.
 const PLACES: [Guest; 2] = [MOVED, GUESTS[2]];
@@ -97,7 +97,7 @@ fn starts_anew(
                 .with_context(|| fabric.tables(&mac(3)))
         })
     })?;
-    let sent = fabric.hosts[1].ringway.port(PLACES[1].1)?.moved(Way::From);
+    let sent = fabric.hosts[1].ringway.port(PLACES[1].1)?.moved(Direction::FromGuest);
     ensure!(sent.packets == 0, "it has sent {} packets", sent.packets);
     uml::must(&mut guest, prepare)?;
     let said = format!("it {what}: from its address to its first answer");

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
-use ringway_guests::{Console, Process, Stage, Way, qemu, uml};
+use ringway_guests::{Console, Direction, Process, Stage, qemu, uml};
 
 use super::scene::{ADDRESSES, MTU, Scene, port, rates};
 use crate::test_program::TestProgram;
@@ -160,7 +160,7 @@ pub fn compare(stage: &Stage) -> anyhow::Result<()> {
     for (guest, format, has) in [(RICH, "split", true), (PLAIN, "packed", false)] {
         scene.port(guest)?.check_negotiated(format, &features.map(|feature| (feature, has)))?;
     }
-    let pairs = scene.port(RICH)?.pairs(Way::From);
+    let pairs = scene.port(RICH)?.pairs(Direction::FromGuest);
     ensure!(pairs.len() == 2, "pairs of the first guest: {pairs:?}");
     stage.step("comparison");
     let verified = PROGRAM.verify(stage, (DIRECTORY_VARIABLE, &stage.directory), LIMIT);

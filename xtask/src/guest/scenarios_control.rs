@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use ringway_extent::Extent;
-use ringway_guests::{Process, Stage, Way, shell, silence, traffic, uml};
+use ringway_guests::{Direction, Process, Stage, shell, silence, traffic, uml};
 
 use super::scene::{ADDRESSES, GUEST, HERE, MTU, Scene};
 
@@ -129,11 +129,11 @@ impl Pair<'_> {
         for _ in 0..2 {
             self.0.ringway.set("vm1", "link=down")?;
             ensure!(self.on_receiver(carrier)?.trim() == "0", "the guest sees its link up");
-            let before = self.0.port(1)?.moved(Way::From);
+            let before = self.0.port(1)?.moved(Direction::FromGuest);
             self.0.ringway.set("vm1", "link=up")?;
             ensure!(self.on_receiver(carrier)?.trim() == "1", "the guest sees its link down");
             self.on_receiver("sleep 1")?;
-            let said = self.0.port(1)?.moved(Way::From).since(before);
+            let said = self.0.port(1)?.moved(Direction::FromGuest).since(before);
             self.0.stage.step(&format!("link up: {said}"));
             ensure!(said.packets > 0, "the guest has not announced itself");
         }
@@ -144,7 +144,7 @@ impl Pair<'_> {
     fn offloads(&mut self) -> anyhow::Result<()> {
         for (switch, is_whole) in [("on", true), ("off", false), ("on", true)] {
             self.on_receiver(&format!("ethtool -K eth0 rx-gro-hw {switch}"))?;
-            let moved = self.0.moved(1, Way::To, |scene| {
+            let moved = self.0.moved(1, Direction::ToGuest, |scene| {
                 traffic::tcp(&mut scene.side(0), ADDRESSES[1], 1, "").map(drop)
             })?;
             self.0.stage.step(&format!("offloads {switch}: {moved}"));
@@ -162,8 +162,10 @@ impl Pair<'_> {
         let ping = if to.starts_with("10.99.5.") { ping.replace("eth0", "eth0.5") } else { ping };
         self.on_sender(&ping)?;
         let after = self.0.port(1)?;
-        let delivered = after.moved(Way::To).since(before.moved(Way::To)).packets;
-        let filtered = after.dropped(Way::To, "filtered") - before.dropped(Way::To, "filtered");
+        let delivered =
+            after.moved(Direction::ToGuest).since(before.moved(Direction::ToGuest)).packets;
+        let filtered = after.dropped(Direction::ToGuest, "filtered")
+            - before.dropped(Direction::ToGuest, "filtered");
         let text = format!("to {to}: {delivered} delivered, {filtered} filtered");
         self.0.stage.step(&text);
         ensure!(delivered >= PINGS || filtered >= PINGS, "{text}: what became of the rest?");

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use ringway_guests::testpmd::Counted;
-use ringway_guests::{Port, Stage, Testpmd, Way, net};
+use ringway_guests::{Direction, PortStatistics, Stage, Testpmd, net};
 
 use super::scene::{MTU, Scene, TAP, format_name};
 use super::switches::Switches;
@@ -79,12 +79,16 @@ pub fn echo(stage: &Stage, switches: [bool; 3]) -> anyhow::Result<()> {
     scene.finish()
 }
 
-fn check_counts(before: &[Port; 2], after: &[Port; 2], bytes: u64) -> anyhow::Result<()> {
+fn check_counts(
+    before: &[PortStatistics; 2],
+    after: &[PortStatistics; 2],
+    bytes: u64,
+) -> anyhow::Result<()> {
     for (before, after) in before.iter().zip(after) {
-        for way in [Way::To, Way::From] {
-            let moved = after.moved(way).since(before.moved(way));
+        for direction in [Direction::ToGuest, Direction::FromGuest] {
+            let moved = after.moved(direction).since(before.moved(direction));
             let is_equal = moved.packets == PACKETS && moved.bytes == bytes;
-            ensure!(is_equal, "{moved:?} {way:?}, not {PACKETS} packets of {bytes} bytes");
+            ensure!(is_equal, "{moved:?} {direction:?}, not {PACKETS} packets of {bytes} bytes");
         }
     }
     Ok(())

@@ -119,7 +119,7 @@ pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
 struct Echo(Process);
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
+struct DatagramCounts {
     sent: u64,
     came: u64,
     twice: u64,
@@ -133,7 +133,7 @@ impl Echo {
 
     fn wait_for_more(&mut self) -> anyhow::Result<()> {
         let enough = self.counts().came + ROUND_PACKETS;
-        let is_so = |ping: &mut Process| Counts::of(&ping.printed()).came >= enough;
+        let is_so = |ping: &mut Process| DatagramCounts::of(&ping.printed()).came >= enough;
         self.0.wait_until("answered", RESUME_LIMIT, is_so)
     }
 
@@ -152,8 +152,8 @@ impl Echo {
         Ok(())
     }
 
-    fn counts(&self) -> Counts {
-        Counts::of(&self.0.printed())
+    fn counts(&self) -> DatagramCounts {
+        DatagramCounts::of(&self.0.printed())
     }
 
     /// Packets in flight at so many kills may have come twice, nothing else.
@@ -164,7 +164,7 @@ impl Echo {
     }
 }
 
-impl Counts {
+impl DatagramCounts {
     fn of(printed: &str) -> Self {
         let mut counts = Self::default();
         for line in printed.lines() {
@@ -188,6 +188,6 @@ mod tests {
             64 bytes from 10.95.0.2: icmp_seq=1 ttl=64 time=0.2 ms\n\
             64 bytes from 10.95.0.2: icmp_seq=1 ttl=64 time=0.3 ms (DUP!)\n\
             From 10.95.0.1 icmp_seq=3 Destination Host Unreachable\n";
-        assert_eq!(Counts::of(lines), Counts { sent: 3, came: 1, twice: 1 });
+        assert_eq!(DatagramCounts::of(lines), DatagramCounts { sent: 3, came: 1, twice: 1 });
     }
 }

@@ -4,7 +4,7 @@
 //! checksum nor segmentation offload, and small receive buffers; the second has everything.
 
 use anyhow::ensure;
-use ringway_guests::{Side, Stage, Way, traffic};
+use ringway_guests::{Direction, Side, Stage, traffic};
 
 use super::scene::{self, ADDRESSES, MTU, OFFLOADED_LEN_MIN, Scene, TAP};
 
@@ -50,10 +50,11 @@ pub fn mixed(stage: &Stage) -> anyhow::Result<()> {
 /// The packets that one guest sends are far longer than those that the other receives.
 fn check_segments(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.stage.step("segmentation on delivery");
-    let before = scene.port(0)?.moved(Way::To);
-    let sent = scene
-        .moved(1, Way::From, |scene| traffic::tcp(&mut scene.side(1), PLAIN, 1, "").map(drop))?;
-    let received = scene.port(0)?.moved(Way::To).since(before);
+    let before = scene.port(0)?.moved(Direction::ToGuest);
+    let sent = scene.moved(1, Direction::FromGuest, |scene| {
+        traffic::tcp(&mut scene.side(1), PLAIN, 1, "").map(drop)
+    })?;
+    let received = scene.port(0)?.moved(Direction::ToGuest).since(before);
     scene.stage.note(&format!("sent {sent}; received {received}"));
     ensure!(sent.mean_len() > OFFLOADED_LEN_MIN, "{sent}: the sender does not leave it undone");
     ensure!(received.mean_len() <= PACKET_LEN_MAX, "{received}: unsegmented packets");

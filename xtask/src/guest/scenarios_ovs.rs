@@ -2,7 +2,7 @@
 //! their packets (`offloads=off`). And OVN, which switches and filters between them.
 
 use anyhow::ensure;
-use ringway_guests::{Ovs, Stage, Way, iperf, net, traffic};
+use ringway_guests::{Direction, Ovs, Stage, iperf, net, traffic};
 
 use super::scene::{ADDRESSES, GUEST, HERE, MTU, Scene, TAP, port};
 
@@ -26,9 +26,9 @@ pub fn userspace(stage: &Stage) -> anyhow::Result<()> {
     let mut rates = Vec::new();
     for option in ["", "-R"] {
         stage.step(&format!("TCP {option}"));
-        let before = scene.ringway.port("up")?.moved(Way::To);
+        let before = scene.ringway.port("up")?.moved(Direction::ToGuest);
         rates.push(traffic::tcp(&mut scene.side(0), HERE, 1, option)?.gigabits());
-        let moved = scene.ringway.port("up")?.moved(Way::To).since(before);
+        let moved = scene.ringway.port("up")?.moved(Direction::ToGuest).since(before);
         ensure!(moved.mean_len() <= SEGMENT_LEN_MAX, "{moved}: not cut");
     }
     stage.note(&format!("TCP with Open vSwitch: {:.2} and {:.2} Gb/s", rates[0], rates[1]));

@@ -1,7 +1,7 @@
 //! Several queue pairs and several workers: a Linux guest says which it uses, and packets follow.
 
 use anyhow::{Context, ensure};
-use ringway_guests::{Side, Stage, Way, iperf, qemu, traffic};
+use ringway_guests::{Direction, Side, Stage, iperf, qemu, traffic};
 
 use super::scene::{self, ADDRESSES, HERE, MTU, Scene, TAP, format_name};
 
@@ -65,9 +65,9 @@ fn hash_key() -> String {
 
 /// Lets the guests talk, and compares which of the receiver's pairs were used.
 fn expect_used(scene: &mut Scene<'_>, what: &str, used: [bool; 2]) -> anyhow::Result<()> {
-    let before = scene.port(1)?.pairs(Way::To);
+    let before = scene.port(1)?.pairs(Direction::ToGuest);
     let report = traffic::tcp(&mut scene.side(0), ADDRESSES[1], 1, STREAMS)?;
-    let after = scene.port(1)?.pairs(Way::To);
+    let after = scene.port(1)?.pairs(Direction::ToGuest);
     let moved: Vec<u64> = after.iter().zip(&before).map(|(now, then)| now - then).collect();
     let text = format!("{what}: {:.2} Gb/s, {moved:?} packets per pair", report.gigabits());
     scene.stage.step(&text);
@@ -136,8 +136,8 @@ fn counts(scene: &mut Scene<'_>) -> anyhow::Result<[(&'static str, Vec<u64>); 4]
     Ok([
         ("received by the guest", guest_counts(&text, "rx")?),
         ("sent by the guest", guest_counts(&text, "tx")?),
-        ("given to the guest", port.pairs(Way::To)),
-        ("taken from the guest", port.pairs(Way::From)),
+        ("given to the guest", port.pairs(Direction::ToGuest)),
+        ("taken from the guest", port.pairs(Direction::FromGuest)),
     ])
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use ringway_extent::Extent;
-use ringway_guests::iperf::Report;
+use ringway_guests::iperf::IperfReport;
 use ringway_guests::{Console, Process, Ringway, Side, Stage, iperf, qemu, shell, silence};
 
 use super::scene::{GUEST, HERE, MTU, Scene, format_name};
@@ -68,13 +68,13 @@ pub(super) enum What {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Outage {
     pub(super) lost: u32,
     /// The longest time without an answer.
     pub(super) gap: Duration,
 }
 
-impl Seen {
+impl Outage {
     /// Not more was lost than may be in so many; said in any case.
     pub(super) fn check(self, stage: &Stage, (what, times): (What, u32)) -> anyhow::Result<()> {
         let (lost, gap_ms) = (self.lost, self.gap.as_millis());
@@ -155,8 +155,8 @@ fn undisturbed(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         }
         scene.stage.step(&format!("{times} times {what:?} under ping, TCP both ways and UDP"));
         // Each has a log of its own.
-        let seen = repeat(scene, (what, times), &format!("ping{number}"))?;
-        seen.check(scene.stage, (what, times))?;
+        let outage = repeat(scene, (what, times), &format!("ping{number}"))?;
+        outage.check(scene.stage, (what, times))?;
     }
     ensure!(scene.must(0, changes)? == before, "the guest saw its link change");
     check_stayed(&scene.ringway)
@@ -184,7 +184,7 @@ pub(super) fn disturb(ringway: &Ringway, what: What, times: u32) -> anyhow::Resu
 }
 
 /// Pings live through it, and two TCP connections, and numbered packets in both directions.
-fn repeat(scene: &mut Scene<'_>, (what, times): (What, u32), name: &str) -> anyhow::Result<Seen> {
+fn repeat(scene: &mut Scene<'_>, (what, times): (What, u32), name: &str) -> anyhow::Result<Outage> {
     let seconds = 2 + times * if what == What::Crash { 1 } else { 2 };
     let pings = seconds * 1000 / PING_EVERY_MS;
     let words = format!("ping -n -D -i 0.{PING_EVERY_MS:03} -c {pings} -W 2 {GUEST}");
@@ -205,7 +205,7 @@ fn repeat(scene: &mut Scene<'_>, (what, times): (What, u32), name: &str) -> anyh
     let printed = ping.printed();
     let lost = lost(&printed).context("what ping says")? + udp_lost;
     let gap_ms = silence::silence_ms(&printed).context("two answers")?;
-    Ok(Seen { lost, gap: Duration::from_secs_f64(gap_ms.max(0.0) / 1e3) })
+    Ok(Outage { lost, gap: Duration::from_secs_f64(gap_ms.max(0.0) / 1e3) })
 }
 
 /// All traffic at once; how many numbered packets were lost.
@@ -219,10 +219,10 @@ fn carry(guest: &mut Console, seconds: u32) -> anyhow::Result<u32> {
     let mut text = |at: usize| side.must(&format!("cat traffic{at}"));
     for at in [0, 1] {
         let text = text(at)?;
-        let report = Report::parse(&text).with_context(|| text.clone())?;
+        let report = IperfReport::parse(&text).with_context(|| text.clone())?;
         ensure!(report.bits_per_second > 0.0, "TCP {}: nothing arrived", TRAFFIC[at]);
     }
-    let lost = Report::lost_both_ways(&text(2)?)?;
+    let lost = IperfReport::lost_both_ways(&text(2)?)?;
     let lost = lost.saturating_sub(left_by_programs(&mut side)?.saturating_sub(before));
     u32::try_from(lost).context("packets lost")
 }

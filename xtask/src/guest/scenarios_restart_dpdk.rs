@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use ringway_guests::{Ringway, Stage, Testpmd, net};
 
-use super::scenarios_restart::{self as restart, Seen, What};
+use super::scenarios_restart::{self as restart, Outage, What};
 use super::scene::{MTU, Scene, TAP};
 
 const HERE: &str = "10.94.0.1";
@@ -41,8 +41,8 @@ pub fn dpdk(stage: &Stage) -> anyhow::Result<()> {
     let mut came = 0;
     for (what, times) in restart::each() {
         stage.step(&format!("{times} times {what:?}"));
-        let (seen, distinct) = stream(&scene.ringway, what, times)?;
-        seen.check(stage, (what, times))?;
+        let (outage, distinct) = stream(&scene.ringway, what, times)?;
+        outage.check(stage, (what, times))?;
         came += distinct;
     }
     restart::check_stayed(&scene.ringway)?;
@@ -54,7 +54,7 @@ pub fn dpdk(stage: &Stage) -> anyhow::Result<()> {
 }
 
 /// Numbered packets live through it; also how many different ones came back.
-fn stream(ringway: &Ringway, what: What, times: u32) -> anyhow::Result<(Seen, u64)> {
+fn stream(ringway: &Ringway, what: What, times: u32) -> anyhow::Result<(Outage, u64)> {
     let socket = UdpSocket::bind((HERE, 7000)).context("UDP socket")?;
     socket.connect((THERE, 7001))?;
     socket.set_read_timeout(Some(LAST))?;
@@ -69,7 +69,7 @@ fn stream(ringway: &Ringway, what: What, times: u32) -> anyhow::Result<(Seen, u6
         Ok::<_, anyhow::Error>((sent, receiver.join().unwrap_or_default()))
     })?;
     let came = u32::try_from(numbers.len())?;
-    Ok((Seen { lost: sent.saturating_sub(came), gap }, came.into()))
+    Ok((Outage { lost: sent.saturating_sub(came), gap }, came.into()))
 }
 
 fn send(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<u32> {

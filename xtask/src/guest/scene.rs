@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use ringway_guests::ringway::Moved;
-use ringway_guests::{Console, Port, Ringway, Side, Stage, Way, net, qemu, traffic, uml};
+use ringway_guests::{
+    Console, Direction, PortStatistics, Ringway, Side, Stage, net, qemu, traffic, uml,
+};
 
 pub const TAP: &str = "tap0";
 
@@ -119,20 +121,20 @@ impl<'a> Scene<'a> {
         Side::Guest(&mut self.guests[guest])
     }
 
-    pub fn port(&self, guest: usize) -> anyhow::Result<Port> {
+    pub fn port(&self, guest: usize) -> anyhow::Result<PortStatistics> {
         self.ringway.port(&format!("vm{guest}"))
     }
 
-    /// The packets that a guest's port moves one way while something is done.
+    /// The packets that a guest's port moves in one direction while something is done.
     pub fn moved(
         &mut self,
         guest: usize,
-        way: Way,
+        direction: Direction,
         act: impl FnOnce(&mut Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<Moved> {
-        let before = self.port(guest)?.moved(way);
+        let before = self.port(guest)?.moved(direction);
         act(self)?;
-        Ok(self.port(guest)?.moved(way).since(before))
+        Ok(self.port(guest)?.moved(direction).since(before))
     }
 
     /// All that every pair has to carry between a guest and an address, where an iperf3 server is.
@@ -140,8 +142,8 @@ impl<'a> Scene<'a> {
     pub fn carry(&mut self, guest: usize, address: &str) -> anyhow::Result<()> {
         self.stage.step(&format!("flood of {} pings to {address}", traffic::FLOOD_PACKETS));
         let ms = traffic::flood(&mut self.side(guest), address, traffic::FLOOD_PACKETS)?;
-        let out = self.offloaded_tcp(guest, address, Way::From)?;
-        let back = self.offloaded_tcp(guest, address, Way::To)?;
+        let out = self.offloaded_tcp(guest, address, Direction::FromGuest)?;
+        let back = self.offloaded_tcp(guest, address, Direction::ToGuest)?;
         self.stage.step("UDP");
         let udp = traffic::udp(self.stage, &mut self.side(guest), address)?;
         let lost = udp.lost_percent.unwrap_or(0.0);
@@ -149,22 +151,27 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// TCP that way alone; what was measured.
-    fn offloaded_tcp(&mut self, guest: usize, address: &str, way: Way) -> anyhow::Result<String> {
-        let option = match way {
-            Way::From => "",
-            Way::To => "-R",
+    /// TCP in that direction alone; what was measured.
+    fn offloaded_tcp(
+        &mut self,
+        guest: usize,
+        address: &str,
+        direction: Direction,
+    ) -> anyhow::Result<String> {
+        let option = match direction {
+            Direction::FromGuest => "",
+            Direction::ToGuest => "-R",
         };
         let mut measured = String::new();
-        let moved = self.moved(guest, way, |scene| {
+        let moved = self.moved(guest, direction, |scene| {
             let report = traffic::tcp(&mut scene.side(guest), address, 1, option)?;
             let again = report.retransmits.map_or("?".to_string(), |count| count.to_string());
             measured = format!("{:.2} Gb/s ({again} retransmits)", report.gigabits());
             Ok(())
         })?;
-        self.stage.step(&format!("TCP {way:?} the guest: {measured}, {moved}"));
+        self.stage.step(&format!("TCP, {direction:?}: {measured}, {moved}"));
         let is_offloaded = moved.mean_len() > OFFLOADED_LEN_MIN;
-        ensure!(is_offloaded, "{way:?}, {moved}: no segmentation offload");
+        ensure!(is_offloaded, "{direction:?}, {moved}: no segmentation offload");
         Ok(measured)
     }
 

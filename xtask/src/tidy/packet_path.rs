@@ -29,13 +29,13 @@ pub fn complaints(root: &Path) -> Vec<String> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Step<'a> {
+struct PathStep<'a> {
     line: usize,
     path: &'a str,
     function: &'a str,
 }
 
-fn steps(text: &str) -> Vec<Step<'_>> {
+fn steps(text: &str) -> Vec<PathStep<'_>> {
     let mut steps = Vec::new();
     for (number, line) in text.lines().enumerate() {
         // Odd pieces are in backquotes.
@@ -46,7 +46,7 @@ fn steps(text: &str) -> Vec<Step<'_>> {
             if quoted.ends_with(".rs") {
                 path = Some(*quoted);
             } else if ["", "and", ","].contains(&between.trim()) {
-                let step = path.map(|path| Step { line: number + 1, path, function: quoted });
+                let step = path.map(|path| PathStep { line: number + 1, path, function: quoted });
                 steps.extend(step);
             } else {
                 path = None;
@@ -56,8 +56,8 @@ fn steps(text: &str) -> Vec<Step<'_>> {
     steps
 }
 
-fn check(root: &Path, step: &Step<'_>) -> Option<String> {
-    let Step { line, path, function } = step;
+fn check(root: &Path, step: &PathStep<'_>) -> Option<String> {
+    let PathStep { line, path, function } = step;
     let complaint = |what: String| Some(format!("{DOCUMENT}:{line}: {what}"));
     let Ok(text) = fs::read_to_string(root.join(path)) else {
         return complaint(format!("{path}: no such file"));
@@ -108,7 +108,7 @@ mod tests {
     fn what_is_missing_is_told_with_its_place() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         assert_eq!(complaints(directory.path()).len(), 1);
-        let step = Step { line: 3, path: "none.rs", function: "f" };
+        let step = PathStep { line: 3, path: "none.rs", function: "f" };
         let complaint = check(directory.path(), &step).unwrap_or_default();
         assert!(complaint.starts_with("docs/packet-path.md:3: none.rs"), "{complaint}");
     }

@@ -4,7 +4,7 @@
 //! nevertheless.
 
 use anyhow::{Context, ensure};
-use ringway_guests::iperf::Report;
+use ringway_guests::iperf::IperfReport;
 use ringway_guests::{Side, traffic};
 
 use super::pairing::GuestOptions;
@@ -113,7 +113,7 @@ pub(super) fn udp(
     (address, seconds, words): Asked<'_>,
 ) -> anyhow::Result<f64> {
     let line = format!("iperf3 -J -c {address} -u -b 0 -t {seconds} {words}");
-    let report = Report::parse(&traffic::iperf(side, &line)?)?;
+    let report = IperfReport::parse(&traffic::iperf(side, &line)?)?;
     let packets = report.packets.context("iperf3: no packets")?;
     ensure!(report.seconds > 0.0, "iperf3: no time");
     Ok(packets / report.seconds / 1e3)

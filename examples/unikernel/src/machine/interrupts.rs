@@ -73,13 +73,13 @@ unsafe extern "C" {
 
 /// The interrupt table: two words per vector, 4096 bytes.
 #[repr(align(16))]
-struct Table([AtomicU64; 512]);
+struct InterruptTable([AtomicU64; 512]);
 
 /// The last byte of it.
 const TABLE_LIMIT: u16 = 4095;
-const _: () = assert!(size_of::<Table>() == TABLE_LIMIT as usize + 1);
+const _: () = assert!(size_of::<InterruptTable>() == TABLE_LIMIT as usize + 1);
 
-static TABLE: Table = Table([const { AtomicU64::new(0) }; 512]);
+static TABLE: InterruptTable = InterruptTable([const { AtomicU64::new(0) }; 512]);
 
 /// The pointer that `lidt` reads.
 #[repr(C, packed)]

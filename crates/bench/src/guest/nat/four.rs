@@ -7,7 +7,7 @@
 use std::thread;
 
 use anyhow::anyhow;
-use ringway_guests::iperf::Report;
+use ringway_guests::iperf::IperfReport;
 use ringway_guests::nat_lab::SERVER;
 use ringway_guests::{Process, Side, Stage, iperf, traffic};
 
@@ -45,7 +45,7 @@ impl Four {
     fn tcp(&mut self, options: &GuestOptions, option: &str) -> anyhow::Result<(f64, f64)> {
         let (seconds, routers) = (u32::try_from(options.seconds())?, self.0.routers());
         let before = processor_time::seconds(&routers);
-        let reports: Vec<Report> = thread::scope(|scope| {
+        let reports: Vec<IperfReport> = thread::scope(|scope| {
             let ask = |(guest, port)| {
                 let words = format!("-p {port} {option}");
                 scope.spawn(move || traffic::tcp(&mut Side::Guest(guest), SERVER, seconds, &words))
@@ -58,7 +58,7 @@ impl Four {
         })?;
         let taken = processor_time::seconds(&routers) - before;
         let moved_gb: f64 = reports.iter().map(|it| it.bits_per_second * it.seconds / 8e9).sum();
-        Ok((reports.iter().map(Report::gigabits).sum(), taken / moved_gb))
+        Ok((reports.iter().map(IperfReport::gigabits).sum(), taken / moved_gb))
     }
 }
 
