@@ -21,6 +21,7 @@ pub mod monitor;
 pub mod namespaces;
 pub mod nat_lab;
 pub mod net;
+pub mod numbered;
 pub mod ovs;
 pub mod ovs_files;
 pub mod own_loader;

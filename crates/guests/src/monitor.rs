@@ -6,10 +6,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
+
+use super::process::LOOK_EVERY;
 
 /// Longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -21,6 +24,8 @@ const LINES_MAX: usize = 1000;
 #[derive(Debug)]
 pub struct Monitor {
     stream: BufReader<UnixStream>,
+    /// Those that came before an answer, oldest first.
+    events: Vec<Value>,
 }
 
 impl Monitor {
@@ -36,9 +41,47 @@ impl Monitor {
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(socket).context("QEMU's monitor")?;
         stream.set_read_timeout(Some(LIMIT))?;
-        let mut monitor = Self { stream: BufReader::new(stream) };
+        let mut monitor = Self { stream: BufReader::new(stream), events: Vec::new() };
         monitor.ask(&json!({ "execute": "qmp_capabilities" }))?;
         Ok(monitor)
+    }
+
+    /// Connects to a QEMU that has just been started.
+    ///
+    /// # Errors
+    /// It takes too long, or does not answer.
+    pub fn connect_soon(socket: &Path, limit: Duration) -> anyhow::Result<Self> {
+        let deadline = Instant::now() + limit;
+        while UnixStream::connect(socket).is_err() {
+            ensure!(Instant::now() < deadline, "QEMU's monitor: not there after {limit:?}");
+            thread::sleep(LOOK_EVERY);
+        }
+        Self::connect(socket)
+    }
+
+    /// Carries out a command; what it returns.
+    ///
+    /// # Errors
+    /// QEMU refuses, or does not answer.
+    pub fn execute(&mut self, command: &str, arguments: &Value) -> anyhow::Result<Value> {
+        self.ask(&json!({ "execute": command, "arguments": arguments }))
+    }
+
+    /// Waits for the next event of this name that was not waited for yet; when it happened, in
+    /// seconds since 1970.
+    ///
+    /// # Errors
+    /// It takes too long.
+    pub fn wait_event(&mut self, name: &str) -> anyhow::Result<f64> {
+        let is_it = |event: &Value| event["event"] == name;
+        while !self.events.iter().any(is_it) {
+            let line = self.read_line().with_context(|| format!("waiting for {name}"))?;
+            self.events.push(line);
+        }
+        let at = self.events.iter().position(is_it).unwrap_or_default();
+        let time = self.events.remove(at)["timestamp"].take();
+        let part = |key: &str| time[key].as_f64().with_context(|| format!("{name}: {time}"));
+        Ok(part("seconds")? + part("microseconds")? / 1e6)
     }
 
     /// Types a line, such as `stop`; what is printed.
@@ -55,17 +98,21 @@ impl Monitor {
     fn ask(&mut self, command: &Value) -> anyhow::Result<Value> {
         self.stream.get_mut().write_all(format!("{command}\n").as_bytes())?;
         for _ in 0..LINES_MAX {
-            let mut line = String::new();
-            self.stream.read_line(&mut line).with_context(|| format!("QEMU: {command}"))?;
-            let answer: Value =
-                serde_json::from_str(&line).with_context(|| format!("QEMU: {command}: {line}"))?;
+            let answer = self.read_line().with_context(|| format!("QEMU: {command}"))?;
             if let Some(result) = answer.get("return") {
                 return Ok(result.clone());
             }
             if let Some(error) = answer.get("error") {
                 bail!("QEMU: {command}: {error}");
             }
+            self.events.push(answer);
         }
         bail!("QEMU: {command}: no answer within {LINES_MAX} lines");
+    }
+
+    fn read_line(&mut self) -> anyhow::Result<Value> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        serde_json::from_str(&line).with_context(|| format!("no JSON: {line}"))
     }
 }

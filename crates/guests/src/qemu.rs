@@ -44,6 +44,8 @@ pub struct Machine<'a> {
     pub monitor: Option<&'a Path>,
     /// How much memory it has, such as `1G`; nothing: 256 MiB.
     pub memory: &'a str,
+    /// Further arguments of QEMU.
+    pub more: &'a [&'a str],
 }
 
 /// The reason why this machine cannot run such guests, if there is one: below `qemu` is QEMU, and
@@ -66,6 +68,24 @@ pub fn missing(qemu: &Path, kernel: &Path) -> Option<String> {
 /// # Errors
 /// Something is not installed, or the guest does not boot.
 pub fn boot(stage: &Stage, socket: &Path, machine: &Machine<'_>) -> anyhow::Result<Console> {
+    boot_with(stage, arguments(socket, machine))
+}
+
+/// Starts QEMU with a console of this name, for a guest that boots or comes from another QEMU.
+///
+/// # Errors
+/// Something is not installed.
+pub fn start(
+    stage: &Stage,
+    name: &str,
+    socket: &Path,
+    machine: &Machine<'_>,
+) -> anyhow::Result<Console> {
+    start_with(stage, name, arguments(socket, machine))
+}
+
+/// What QEMU is told of a machine whose device is at this socket.
+fn arguments(socket: &Path, machine: &Machine<'_>) -> Vec<String> {
     let size = if machine.memory.is_empty() { MEMORY } else { machine.memory };
     let memory = format!("memory-backend-memfd,id=mem,size={size},share=on");
     let chardev = format!("socket,id=c0,path={},reconnect=1", socket.display());
@@ -77,9 +97,10 @@ pub fn boot(stage: &Stage, socket: &Path, machine: &Machine<'_>) -> anyhow::Resu
         .collect();
     arguments.push(format!("vhost-user,id=n0,chardev=c0{}", machine.netdev_options));
     arguments.extend(machine.monitor.into_iter().flat_map(Monitor::arguments));
+    arguments.extend(machine.more.iter().map(ToString::to_string));
     let more = [["-object", &memory], ["-chardev", &chardev], ["-device", &device]];
     arguments.extend(more.as_flattened().iter().map(ToString::to_string));
-    boot_with(stage, arguments)
+    arguments
 }
 
 /// Starts a guest whose only device is on a tap that QEMU serves itself, and waits until it obeys.
@@ -110,7 +131,13 @@ pub fn boot_on(stage: &Stage, netdev: &str) -> anyhow::Result<Console> {
 ///
 /// # Errors
 /// Something is not installed, or the guest does not boot.
-pub fn boot_with(stage: &Stage, mut arguments: Vec<String>) -> anyhow::Result<Console> {
+pub fn boot_with(stage: &Stage, arguments: Vec<String>) -> anyhow::Result<Console> {
+    let guest = start_with(stage, "guest", arguments)?;
+    guest.wait_ready(0, BOOT_LIMIT)?;
+    Ok(guest)
+}
+
+fn start_with(stage: &Stage, name: &str, mut arguments: Vec<String>) -> anyhow::Result<Console> {
     let kernel = kernel_files::find(&stage.programs.kernel).context("no kernel for guests")?;
     let qemu = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;
     let initramfs = stage.file("initramfs");
@@ -127,9 +154,7 @@ pub fn boot_with(stage: &Stage, mut arguments: Vec<String>) -> anyhow::Result<Co
         device.push_str(&format!(",romfile={vectors}"));
     }
     command.args(arguments);
-    let guest = Console::start(stage, "guest", command)?;
-    guest.wait_ready(0, BOOT_LIMIT)?;
-    Ok(guest)
+    Console::start(stage, name, command)
 }
 
 /// Gives the guest's device with this hardware address an address, and switches it on.
