@@ -5,6 +5,7 @@
 //!
 //! Limits: x86-64; every scenario has a time limit that ends in SIGKILL.
 
+mod migration_scene;
 mod needs;
 mod plan;
 mod runner;
@@ -18,6 +19,7 @@ mod scenarios_dpdk;
 mod scenarios_driver;
 mod scenarios_evpn;
 mod scenarios_front_ends;
+mod scenarios_migration;
 mod scenarios_nat;
 mod scenarios_nat_ends;
 mod scenarios_nat_forward;

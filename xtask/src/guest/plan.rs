@@ -13,9 +13,9 @@ use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_arrivals, scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce,
     scenarios_control, scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends,
-    scenarios_nat, scenarios_nat_ends, scenarios_nat_forward, scenarios_offload, scenarios_ovs,
-    scenarios_pairs, scenarios_poll, scenarios_qemu, scenarios_restart, scenarios_restart_dpdk,
-    scenarios_uml, scenarios_why,
+    scenarios_migration, scenarios_nat, scenarios_nat_ends, scenarios_nat_forward,
+    scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_poll, scenarios_qemu,
+    scenarios_restart, scenarios_restart_dpdk, scenarios_uml, scenarios_why,
 };
 use crate::unikernel::MachineType;
 
@@ -36,11 +36,12 @@ const LONG: [&str; 3] =
 
 /// Beginnings of the names of scenarios that judge times, or say how long a gap was; and of those
 /// whose peers poll all the while. Of what others measure, it only matters that there are numbers.
-const ALONE: [&str; 8] = [
+const ALONE: [&str; 9] = [
     "bench_ring",
     "bench_switch",
     "evpn_arrivals",
     "evpn_moves",
+    "migration_",
     "restart_",
     "uml_coalesce",
     "uml_link",
@@ -71,7 +72,7 @@ fn longer(name: &str) -> Duration {
 /// A name, what it needs, the seconds after which it is killed, and what it does.
 type Row = (&'static str, Needs, u64, fn(&Stage) -> anyhow::Result<()>);
 
-const ROWS: [Row; 50] = [
+const ROWS: [Row; 52] = [
     ("dpdk_vhost", DpdkDevice, 90, scenarios_driver::vhost),
     ("uml_pair_split", Uml, 120, |stage| scenarios_uml::pair(stage, false, None)),
     ("uml_pair_packed", Uml, 120, |stage| scenarios_uml::pair(stage, true, None)),
@@ -99,6 +100,8 @@ const ROWS: [Row; 50] = [
     }),
     ("qemu_queue_pairs", Qemu, 180, |stage| scenarios_pairs::qemu(stage, false)),
     ("qemu_queue_pairs_newest", NewestQemu, 180, |stage| scenarios_pairs::qemu(stage, true)),
+    ("migration_qemu", Qemu, 150, |stage| scenarios_migration::qemu(stage, false)),
+    ("migration_qemu_newest", NewestQemu, 150, |stage| scenarios_migration::qemu(stage, true)),
     ("qemu_reboot", Qemu, 120, scenarios_qemu::reboot),
     ("qemu_reconnect", Qemu, 120, scenarios_qemu::reconnect),
     ("restart_uml", Uml, 140, scenarios_restart::uml),

@@ -1,0 +1,266 @@
+//! Two hosts in one namespace: a bridge, two ringways with a tap on it each, and a QEMU guest that
+//! moves from one to the other while this side talks with it.
+//!
+//! Limits: two QEMU at a time; both ringways and the bridge share this machine's processors.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, bail, ensure};
+use ringway_guests::monitor::Monitor;
+use ringway_guests::numbered::{Numbered, Pace};
+use ringway_guests::process::LOOK_EVERY;
+use ringway_guests::{Console, Process, Ringway, Side, Stage, net, qemu, shell, silence};
+use serde_json::json;
+
+use super::scene::{self, GUEST, HERE, MTU, TAP_LIMIT};
+
+const BRIDGE: &str = "br0";
+const TAPS: [&str; 2] = ["tapa", "tapb"];
+/// The names of both ringways, and so of their logs.
+const RINGWAYS: [&str; 2] = ["ringway", "ringway-b"];
+
+/// Smaller than usual, as all of it is copied.
+const MEMORY: &str = "128M";
+
+/// Longest time for one migration, and until a guest is heard that has moved.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Of the connections that are echoed: 3 MB/s.
+const ECHOED: Pace = Pace { chunk_len: 1 << 14, pause: Duration::from_millis(5) };
+
+/// The place where this side listens, and the one where a guest does.
+const PORT_HERE: u16 = 7001;
+const PORT_THERE: u16 = 7002;
+
+/// In the guest: the device of its route.
+const DEVICE: &str = "$(ls /sys/class/net | grep eth)";
+
+/// A guest, and where it is.
+pub struct Guest {
+    pub console: Console,
+    pub monitor: Monitor,
+    pub host: usize,
+}
+
+/// All of it.
+pub struct Scene<'a> {
+    pub stage: &'a Stage,
+    pub ringways: [Ringway; 2],
+    pub guest: Guest,
+    options: String,
+    netdev: String,
+    started: usize,
+    /// The bridge says here which stations it has learned.
+    bridge: Console,
+    listener: TcpListener,
+    connections: Vec<Numbered>,
+    ping: Process,
+}
+
+/// Options of the guest's device, and how many queue pairs it has.
+#[derive(Debug, Clone, Copy)]
+pub struct Device<'a> {
+    pub options: &'a str,
+    pub pairs: usize,
+}
+
+/// The times of one migration.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// Of the guest, as QEMU counts it.
+    pub downtime_ms: f64,
+    /// From the moment at which the destination runs to that at which the bridge has learned it.
+    pub learned_ms: f64,
+    /// Longest time without an answer to a ping each 5 ms.
+    pub silence_ms: f64,
+}
+
+impl<'a> Scene<'a> {
+    /// The guest is at the first host, and talks.
+    pub fn start(stage: &'a Stage, device: Device<'_>) -> anyhow::Result<Self> {
+        net::ip(&format!("link add {BRIDGE} type bridge"))?;
+        net::set_up(BRIDGE, HERE, MTU)?;
+        let ringways = [start_ringway(stage, 0, device)?, start_ringway(stage, 1, device)?];
+        stage.step("guest");
+        let netdev = if device.pairs > 1 { format!(",queues={}", device.pairs) } else { "".into() };
+        let options = device.options.to_string();
+        let mut guest = start_qemu(stage, (0, 0), [&options, &netdev], &[])?;
+        guest.console.wait_ready(0, qemu::BOOT_LIMIT)?;
+        qemu::set_up(&mut guest.console, qemu::MAC, GUEST, MTU)?;
+        if device.pairs > 1 {
+            let line = format!("ethtool -L {DEVICE} combined {}", device.pairs);
+            Side::Guest(&mut guest.console).must(&line)?;
+        }
+        Side::Here.must(&format!("ping -c 1 -W 10 {GUEST}"))?;
+        let monitor = shell::command(&["bridge", "monitor", "fdb"]);
+        let bridge = Console::start(stage, "bridge", monitor)?;
+        let listener = TcpListener::bind((HERE, PORT_HERE))?;
+        let words = ["ping", "-n", "-D", "-O", "-i", "0.005", GUEST];
+        let ping = Process::start(stage, "ping", shell::command(&words))?;
+        let (started, connections) = (1, Vec::new());
+        let mut scene = Self {
+            stage,
+            ringways,
+            guest,
+            options,
+            netdev,
+            started,
+            bridge,
+            listener,
+            connections,
+            ping,
+        };
+        scene.connections = vec![scene.connected_by_guest()?, scene.connected_to_guest()?];
+        scene.wait_alive()?;
+        Ok(scene)
+    }
+
+    fn connected_by_guest(&mut self) -> anyhow::Result<Numbered> {
+        let line = format!("nc {HERE} {PORT_HERE} -e cat >/dev/null 2>&1 &");
+        Numbered::echoed(self.accept(&line)?, ECHOED)
+    }
+
+    /// The connection that this line in the guest opens.
+    pub fn accept(&mut self, line: &str) -> anyhow::Result<TcpStream> {
+        self.must(line)?;
+        self.listener.set_nonblocking(true)?;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Ok((stream, _)) = self.listener.accept() {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            ensure!(Instant::now() < deadline, "the guest does not connect: {line}");
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn connected_to_guest(&mut self) -> anyhow::Result<Numbered> {
+        self.must(&format!("nc -l -p {PORT_THERE} -e cat >/dev/null 2>&1 &"))?;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match TcpStream::connect((GUEST, PORT_THERE)) {
+                Ok(stream) => return Numbered::echoed(stream, ECHOED),
+                Err(error) if Instant::now() > deadline => bail!("{GUEST}:{PORT_THERE}: {error}"),
+                Err(_) => thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+
+    /// Runs a line in the guest that must succeed; what it printed.
+    pub fn must(&mut self, line: &str) -> anyhow::Result<String> {
+        Side::Guest(&mut self.guest.console).must(line)
+    }
+
+    /// Both connections carry bytes, all of them right.
+    pub fn wait_alive(&self) -> anyhow::Result<()> {
+        let mut numbered =
+            ["opened by the guest", "opened to it"].into_iter().zip(&self.connections);
+        numbered.try_for_each(|(which, connection)| connection.wait_for_more().context(which))
+    }
+
+    /// A QEMU at the other host that waits for the guest.
+    pub fn start_incoming(&mut self, more: &[&str]) -> anyhow::Result<Guest> {
+        let more = [&["-incoming", "defer"], more].concat();
+        let host = 1 - self.guest.host;
+        self.started += 1;
+        start_qemu(self.stage, (host, self.started - 1), [&self.options, &self.netdev], &more)
+    }
+
+    /// The guest moves to the other host over a socket.
+    pub fn migrate(&mut self) -> anyhow::Result<Times> {
+        let mut next = self.start_incoming(&[])?;
+        let (printed, mark) = (self.ping.printed().len(), self.bridge.mark());
+        self.begin(&mut next)?;
+        let learned = self.wait_learned(next.host, mark)?;
+        let downtime_ms = wait_completed(&mut self.guest.monitor)?;
+        let resumed = next.monitor.wait_event("RESUME")?;
+        self.guest = next;
+        self.wait_alive()?;
+        let text = self.ping.printed().get(printed..).unwrap_or_default().to_string();
+        let silence_ms = silence::silence_ms(&text).context("no answers to pings")?;
+        Ok(Times { downtime_ms, learned_ms: (learned - resumed) * 1e3, silence_ms })
+    }
+
+    /// Memory begins to be copied.
+    pub fn begin(&mut self, next: &mut Guest) -> anyhow::Result<()> {
+        let place = self.stage.file(&format!("migration{}", self.started));
+        let place = json!({ "uri": format!("unix:{}", place.display()) });
+        next.monitor.execute("migrate-incoming", &place)?;
+        self.guest.monitor.execute("migrate", &place).map(drop)
+    }
+
+    /// Waits until the bridge has the guest behind that tap; when, in seconds since 1970.
+    fn wait_learned(&self, host: usize, mark: usize) -> anyhow::Result<f64> {
+        let entry = format!("{} dev {}", qemu::MAC, TAPS[host]);
+        self.bridge.wait_for(&entry, mark, LIMIT)?;
+        Ok(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64())
+    }
+
+    /// No front-end was cut off that was not to, nothing was wrong, and all content came back.
+    pub fn finish(self) -> anyhow::Result<()> {
+        for connection in self.connections {
+            let bytes = connection.finish()?;
+            self.stage.step(&format!("{bytes} bytes were echoed, each of them right"));
+        }
+        for ringway in &self.ringways {
+            ringway.port("vm0")?.check_healthy(&["no_room", "link_down"])?;
+        }
+        drop(self.guest);
+        self.ringways.into_iter().try_for_each(Ringway::finish)
+    }
+}
+
+fn start_ringway(stage: &Stage, host: usize, device: Device<'_>) -> anyhow::Result<Ringway> {
+    let name = RINGWAYS[host];
+    stage.step(name);
+    let queues = if device.pairs > 1 { format!(",queues={}", device.pairs) } else { "".into() };
+    let guest = format!("vm0=vm:{},mac={}{queues}", socket(stage, host).display(), qemu::MAC);
+    let ports = [guest, format!("up=tap:{}", TAPS[host])];
+    let ringway = Ringway::start_named(stage, name, &ports, &[])?;
+    net::wait_exists(TAPS[host], true, TAP_LIMIT)?;
+    net::ip(&format!("link set {} master {BRIDGE} mtu {MTU} up", TAPS[host]))?;
+    Ok(ringway)
+}
+
+fn socket(stage: &Stage, host: usize) -> PathBuf {
+    stage.socket(&format!("vm{host}"))
+}
+
+fn start_qemu(
+    stage: &Stage,
+    (host, number): (usize, usize),
+    [device_options, netdev_options]: [&str; 2],
+    more: &[&str],
+) -> anyhow::Result<Guest> {
+    let place = stage.file(&format!("monitor{number}"));
+    let monitor: Option<&Path> = Some(&place);
+    let machine = qemu::Machine { device_options, netdev_options, monitor, memory: MEMORY, more };
+    let name = format!("guest{number}");
+    let console = qemu::start(stage, &name, &socket(stage, host), &machine)?;
+    let monitor = Monitor::connect_soon(&place, LIMIT)?;
+    Ok(Guest { console, monitor, host })
+}
+
+/// Waits until all of the guest has gone; for how long it stood still, in milliseconds.
+pub fn wait_completed(monitor: &mut Monitor) -> anyhow::Result<f64> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let told = monitor.execute("query-migrate", &json!({}))?;
+        match told["status"].as_str() {
+            Some("completed") => return Ok(told["downtime"].as_f64().unwrap_or(0.0)),
+            Some("failed" | "cancelled") => bail!("migration: {told}"),
+            _ => ensure!(Instant::now() < deadline, "migration: still {told}"),
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// The ring format that a guest at that host has.
+pub fn check_format(scene: &Scene<'_>, is_packed: bool) -> anyhow::Result<()> {
+    let port = scene.ringways[scene.guest.host].port("vm0")?;
+    port.check_negotiated(scene::format_name(is_packed), &[])
+}
