@@ -124,9 +124,12 @@ impl Machine {
                 self.remove_port(port, Some(client));
             }
             Act::Changes(port, is_of_file) => {
-                let value = u8::try_from(self.chance.below(256)).expect("a byte");
-                let client = (!is_of_file).then(|| self.client());
-                self.change_port(port, value, client);
+                // Two may be on their way at once.
+                for _ in 0..=self.chance.below(2) {
+                    let value = u8::try_from(self.chance.below(256)).expect("a byte");
+                    let client = (!is_of_file).then(|| self.client());
+                    self.change_port(port, value, client);
+                }
             }
             Act::Question(has_fds) => drop(self.asks_whether(has_fds)),
             Act::Pauses(time) => self.pauses(time),
