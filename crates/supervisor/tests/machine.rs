@@ -6,7 +6,7 @@ mod shell;
 
 use std::time::{Duration, Instant};
 
-use ringway_supervisor::restart::{Busy, End, HELD_FOR, HELD_FROM, RELEASED_EVERY};
+use ringway_supervisor::restart::{Busy, HELD_FOR, HELD_FROM, PlaneExit, RELEASED_EVERY};
 use ringway_supervisor::watch::KILL_AFTER;
 use shell::chance::{Chance, Seed};
 use shell::{KILL, Machine, Note, SEGV};
@@ -283,7 +283,7 @@ fn happens_at_random(seeds: Vec<Seed>) -> [usize; 6] {
         for (_, note) in machine.notes.drain(..) {
             match note {
                 Note::Aborts(_) | Note::Condemns(_) => counts[0] += 1,
-                Note::Ended(_, End::Signal(11)) => counts[1] += 1,
+                Note::Ended(_, PlaneExit::Signal(11)) => counts[1] += 1,
                 Note::Serves(_) => counts[2] += 1,
                 Note::Quarantines(_) => counts[3] += 1,
                 Note::Answers(_) => counts[4] += 1,

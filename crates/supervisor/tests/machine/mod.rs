@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::requests::Requests;
-use ringway_supervisor::restart::{Busy, End, Restarts};
+use ringway_supervisor::restart::{Busy, PlaneExit, Restarts};
 use ringway_supervisor::succession::{Event, PlaneNumber, Succession};
 
 use chance::Chance;
@@ -40,7 +40,7 @@ pub enum Note {
     Serves(PlaneNumber),
     Aborts(PlaneNumber),
     Condemns(PlaneNumber),
-    Ended(PlaneNumber, End),
+    Ended(PlaneNumber, PlaneExit),
     Faults(PlaneNumber, Busy),
     Quarantines(u16),
     Asks(u32),

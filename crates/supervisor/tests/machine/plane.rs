@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ringway_supervisor::changes::Change;
 use ringway_supervisor::outbox::{Lane, Outbox, Owed, Sending};
-use ringway_supervisor::restart::{Busy, End, RequestId};
+use ringway_supervisor::restart::{Busy, PlaneExit, RequestId};
 use ringway_supervisor::succession::PlaneNumber;
 use ringway_supervisor::watch::{Act, Look, Watch};
 use ringway_supervisor::wire::ToData;
@@ -213,13 +213,13 @@ impl Machine {
     }
 
     /// How it has ended.
-    pub fn end_of(&self, number: PlaneNumber, signal: Option<i32>) -> Option<End> {
+    pub fn end_of(&self, number: PlaneNumber, signal: Option<i32>) -> Option<PlaneExit> {
         let plane = self.planes.get(&number)?;
         Some(match signal {
-            _ if plane.is_hung => End::Hung,
-            Some(9) if plane.is_condemned => End::Condemned,
-            Some(signal) => End::Signal(signal),
-            None => End::Exit(1),
+            _ if plane.is_hung => PlaneExit::Hung,
+            Some(9) if plane.is_condemned => PlaneExit::Condemned,
+            Some(signal) => PlaneExit::Signal(signal),
+            None => PlaneExit::Exit(1),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
-use ringway_supervisor::front_ends::{Admission, Effect, Event, Way};
+use ringway_supervisor::front_ends::{Admission, Effect, Event, SocketMode};
 use ringway_supervisor::wire::{Bytes, Offence, SPEC_LEN_MAX, ToData};
 
 use super::plane::Order;
@@ -57,7 +57,7 @@ impl Machine {
         let name = format!("port{}", self.next_number());
         let spec = Spec { name, value: 0 };
         let tap = is_tap.then(|| self.next_number());
-        let way = if is_tap { Way::Closed } else { Way::Listen };
+        let way = if is_tap { SocketMode::Closed } else { SocketMode::Listen };
         let port = Port {
             from_file: client.is_none().then(|| spec.clone()),
             spec,
