@@ -173,6 +173,10 @@ impl Supervisor {
     pub(super) fn remove_port(&mut self, id: PortId, asked: Requester) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         info!(port = port.spec.name, "removed");
+        if let Some(asked) = port.asked.take() {
+            let name = &port.spec.name;
+            asked.is_refused(&mut self.control, name, "it was removed before it was open");
+        }
         self.stores.added.is_changed = true;
         let grace = if port.is_linked() { LINK_DOWN_GRACE } else { Duration::ZERO };
         port.leaves_at = Some(Instant::now() + grace);
@@ -330,7 +334,8 @@ impl Supervisor {
         };
         let name = port.spec.name.clone();
         if asked.client.is_some() {
-            self.ports.close(id);
+            self.drop_link(id, None);
+            self.finish_leaving(id);
             return asked.is_refused(&mut self.control, &name, why);
         }
         error!(port = name, "{why}");

@@ -157,6 +157,8 @@ impl Supervisor {
                 self.planes.get(number).into_iter().for_each(|plane| plane.notes(&message));
             }
             message if is_serving => self.take_of_serving(number, message)?,
+            // All ports are settled when it serves.
+            ToSupervisor::Closed { .. } if self.planes.is_next(number) => {}
             _ => bail!("it does not serve"),
         }
         Ok(())
