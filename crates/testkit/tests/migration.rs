@@ -220,6 +220,8 @@ fn rings_wait_for_a_log_and_go_on() -> Outcome {
         assert_eq!(queues(&ringway)?, 2);
         set_log(&mut front_end, fd, words)?;
         assert_eq!(queues(&ringway)?, 0, "{words:x?}");
+        let waiting = ringway.port_stats("a")?;
+        assert_eq!((waiting.state.as_str(), waiting.waits_for_log), ("migrating", true));
         let before = memory(&front_end);
         number += 1;
         send(&ringway, &sender, number, false)?;
@@ -232,6 +234,8 @@ fn rings_wait_for_a_log_and_go_on() -> Outcome {
         number += 1;
         send(&ringway, &sender, number, true)?;
         set_features(&mut front_end, 0)?;
+        let running = ringway.port_stats("a")?;
+        assert_eq!((running.state.as_str(), running.waits_for_log), ("running", false));
     }
     Ok(())
 }

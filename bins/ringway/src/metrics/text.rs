@@ -16,7 +16,8 @@ use crate::control::{DirectionStats, EffortStats, PortStats, QueueStats, StatsRe
 use crate::units;
 
 /// The states that a port may be in.
-const STATES: [&str; 6] = ["waiting", "connected", "running", "broken", "failed", "quarantined"];
+const STATES: [&str; 7] =
+    ["waiting", "connected", "running", "migrating", "broken", "failed", "quarantined"];
 
 /// The report as text; ends with `# EOF`.
 ///
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn each_port_is_in_one_state() {
-        for state in ["waiting", "connected", "running", "broken", "failed", "quarantined"] {
+        for state in STATES {
             let mut report = example();
             report.ports[0].state = state.to_string();
             let text = open_metrics(&report).expect("text");

@@ -313,7 +313,7 @@ fn counters(at: u32, port: &PortStats) -> CounterSample<'_> {
     CounterSample {
         at,
         name: &port.name,
-        is_up: port.state == "running",
+        is_up: matches!(port.state.as_str(), "running" | "migrating"),
         input: counted(&port.from_guest),
         output: counted(&port.to_guest),
     }

@@ -131,7 +131,7 @@ fn color(row: &PortRates) -> Color {
     match row.port.state.as_str() {
         "broken" | "failed" | "quarantined" => Color::Red,
         _ if row.to.drops + row.from.drops > 0.0 => Color::Yellow,
-        "running" => Color::Reset,
+        "running" | "migrating" => Color::Reset,
         _ => Color::DarkGray,
     }
 }

@@ -26,6 +26,7 @@ const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     link_down,
     waiting,
     not_started,
+    waits_for_log,
     same_mac,
     other_mac,
     overlap,
@@ -127,6 +128,19 @@ fn not_started(look: &Look<'_>) -> Option<Finding> {
             "the guest's queues were stopped",
             format!("stopped {} s ago by the monitor (paused, link off or reset)", ms / 1000),
             "let the guest go on, set its link on in the monitor, or wait until it has booted",
+        ),
+    })
+}
+
+fn waits_for_log(look: &Look<'_>) -> Option<Finding> {
+    look.port.waits_for_log.then(|| Finding {
+        weight: ALL,
+        what: "the guest's queues wait for the migration's log",
+        figure: "state: migrating, and no page can be marked that they write".to_owned(),
+        advice: format!(
+            "ringway's log says what is wrong with the log of the front-end of {}; cancel the \
+             migration, or begin it anew",
+            look.port.name
         ),
     })
 }

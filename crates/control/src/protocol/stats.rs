@@ -171,7 +171,7 @@ pub struct PortStats {
     /// Whether its link is up (`link=`); older daemons do not say.
     #[serde(default)]
     pub link_up: Option<bool>,
-    /// `waiting`, `connected`, `running`, `broken`, `failed` or `quarantined`.
+    /// `waiting`, `connected`, `running`, `migrating`, `broken`, `failed` or `quarantined`.
     pub state: String,
     /// Why the port failed, or its last front-end was not to be served any more.
     pub error: Option<String>,
@@ -221,6 +221,10 @@ pub struct PortStats {
     /// Milliseconds since its queues were stopped after they had run; none where they run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_ms: Option<u64>,
+    /// The front-end copies the guest's memory, and no queue runs before it has given a log in
+    /// which written pages can be marked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits_for_log: bool,
     /// A MAC address that its guest uses, where nothing came from the one that the port has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_mac: Option<String>,

@@ -169,6 +169,7 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         moved_addresses: first.map_or(0, |snapshot| snapshot.moved_addresses),
         waits: waits(snapshots),
         stopped_ms: link.and_then(stopped_ms),
+        waits_for_log: link.is_some_and(|link| link.session.waits_for_log()),
         used_mac: None,
         seen_ips: Vec::new(),
         nat: None,
@@ -219,6 +220,9 @@ fn pacing(pace: &PaceSnapshot) -> PacingStats {
 fn state(port: &Port, snapshots: &[&PortSnapshot], broken: &[String]) -> &'static str {
     if !broken.is_empty() {
         return "broken";
+    }
+    if port.link().is_some_and(|link| link.session.is_logging()) {
+        return "migrating";
     }
     if port.vm.is_none() || snapshots.iter().any(|snapshot| !snapshot.queues.is_empty()) {
         return "running";
