@@ -27,6 +27,9 @@ const PROCESSOR_WITHOUT_CX16: &str = "qemu64,-cx16";
 /// Guest memory, shared with ringway.
 const MEMORY: &str = "256M";
 
+/// Words for each guest's kernel.
+const KERNEL_WORDS: &str = "console=ttyS0 quiet loglevel=1 panic=-1";
+
 /// Hardware address of the device.
 pub const MAC: &str = "52:54:00:12:34:01";
 
@@ -46,6 +49,8 @@ pub struct Machine<'a> {
     pub memory: &'a str,
     /// Further arguments of QEMU.
     pub more: &'a [&'a str],
+    /// Further words for the guest's kernel.
+    pub kernel_words: &'a str,
 }
 
 /// The reason why this machine cannot run such guests, if there is one: below `qemu` is QEMU, and
@@ -68,7 +73,9 @@ pub fn missing(qemu: &Path, kernel: &Path) -> Option<String> {
 /// # Errors
 /// Something is not installed, or the guest does not boot.
 pub fn boot(stage: &Stage, socket: &Path, machine: &Machine<'_>) -> anyhow::Result<Console> {
-    boot_with(stage, arguments(socket, machine))
+    let guest = start(stage, "guest", socket, machine)?;
+    guest.wait_ready(0, BOOT_LIMIT)?;
+    Ok(guest)
 }
 
 /// Starts QEMU with a console of this name, for a guest that boots or comes from another QEMU.
@@ -81,7 +88,7 @@ pub fn start(
     socket: &Path,
     machine: &Machine<'_>,
 ) -> anyhow::Result<Console> {
-    start_with(stage, name, arguments(socket, machine))
+    start_with(stage, name, arguments(socket, machine), machine.kernel_words)
 }
 
 /// What QEMU is told of a machine whose device is at this socket.
@@ -132,12 +139,17 @@ pub fn boot_on(stage: &Stage, netdev: &str) -> anyhow::Result<Console> {
 /// # Errors
 /// Something is not installed, or the guest does not boot.
 pub fn boot_with(stage: &Stage, arguments: Vec<String>) -> anyhow::Result<Console> {
-    let guest = start_with(stage, "guest", arguments)?;
+    let guest = start_with(stage, "guest", arguments, "")?;
     guest.wait_ready(0, BOOT_LIMIT)?;
     Ok(guest)
 }
 
-fn start_with(stage: &Stage, name: &str, mut arguments: Vec<String>) -> anyhow::Result<Console> {
+fn start_with(
+    stage: &Stage,
+    name: &str,
+    mut arguments: Vec<String>,
+    kernel_words: &str,
+) -> anyhow::Result<Console> {
     let kernel = kernel_files::find(&stage.programs.kernel).context("no kernel for guests")?;
     let qemu = qemu_files::find(&stage.programs.qemu).context("no QEMU")?;
     let initramfs = stage.file("initramfs");
@@ -149,7 +161,7 @@ fn start_with(stage: &Stage, name: &str, mut arguments: Vec<String>) -> anyhow::
     command.args(["-cpu", processor(&kernel.image)]);
     command.args(["-display", "none", "-serial", "stdio", "-monitor", "none"]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initramfs);
-    command.args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1"]);
+    command.arg("-append").arg(format!("{KERNEL_WORDS} {kernel_words}"));
     if let Some(device) = arguments.last_mut() {
         device.push_str(&format!(",romfile={vectors}"));
     }
