@@ -37,6 +37,11 @@ impl Paths {
         }
     }
 
+    /// The build with debug assertions.
+    pub fn checked_ringway(&self) -> PathBuf {
+        self.target.join("debug/ringway")
+    }
+
     pub fn cargo(&self, command: &str) -> Command {
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.arg(command).current_dir(&self.root);

@@ -28,6 +28,8 @@ pub enum Needs {
     Qemu,
     /// The same with the QEMU of the distribution's newest release.
     NewestQemu,
+    /// The same again, and ringway with debug assertions.
+    CheckedRingway,
     /// QEMU, and the kernel of the distribution's newest release.
     NewestKernel,
     /// Both of these, taps, and the comparison of captures.
@@ -56,13 +58,18 @@ impl Needs {
             let unpacked = download.map(|download| download.directory(paths));
             named.or(unpacked).unwrap_or("/".into())
         };
-        let newest = |needs, download| (self == needs).then_some(download);
-        let kernel = newest(Self::NewestKernel, Download::NewestKernel);
+        let newest = |needs: &[Self], download| needs.contains(&self).then_some(download);
+        let kernel = newest(&[Self::NewestKernel], Download::NewestKernel);
+        let qemu = newest(&[Self::NewestQemu, Self::CheckedRingway], Download::NewestQemu);
+        let uml = newest(&[Self::NewestUml], Download::NewestUml);
         Programs {
-            ringway: paths.ringway(),
-            qemu: of(QEMU_VARIABLE, newest(Self::NewestQemu, Download::NewestQemu)),
+            ringway: match self {
+                Self::CheckedRingway => paths.checked_ringway(),
+                _ => paths.ringway(),
+            },
+            qemu: of(QEMU_VARIABLE, qemu),
             kernel: of(KERNEL_VARIABLE, kernel.or(Some(Download::Kernel))),
-            uml: of(UML_VARIABLE, newest(Self::NewestUml, Download::NewestUml)),
+            uml: of(UML_VARIABLE, uml),
             dpdk: downloads::dpdk(paths),
             frr: downloads::frr(paths),
             ovs: downloads::ovs(paths),
@@ -83,7 +90,9 @@ impl Needs {
                 let client = shell::missing(&["dhclient"]).map(advise);
                 client.or_else(|| uml::missing(&uml).map(advise))
             }
-            Self::Qemu | Self::NewestQemu | Self::NewestKernel => taps().or_else(qemu),
+            Self::Qemu | Self::CheckedRingway | Self::NewestQemu | Self::NewestKernel => {
+                taps().or_else(qemu)
+            }
             Self::UmlAndQemu => taps().or_else(qemu).or_else(|| uml::missing(&uml).map(advise)),
             Self::UmlAndFrr | Self::UmlFrrAndDpdk => {
                 let no_frr = || frr.is_none().then(|| advise("FRR is not unpacked".to_string()));
@@ -116,6 +125,10 @@ impl Needs {
             Self::Unikernel => unikernel::build(paths).map(drop),
             Self::DpdkDevice => scenarios_driver::PROGRAM.build(paths),
             Self::UmlAndQemu => scenarios_captures::PROGRAM.build(paths),
+            // As the tests of the workspace have it, so that it is built once.
+            Self::CheckedRingway => {
+                shell::run(paths.cargo("build").args(["--workspace", "--bin", "ringway"]))
+            }
             _ => Ok(()),
         }
     }

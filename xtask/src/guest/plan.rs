@@ -5,17 +5,18 @@ use std::time::Duration;
 use ringway_guests::Stage;
 
 use super::needs::Needs::{
-    self, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Switches, Uml, UmlAndDhcp,
-    UmlAndFrr, UmlAndOvn, UmlAndOvs, UmlAndQemu, UmlFrrAndDpdk, Unikernel,
+    self, CheckedRingway, Dpdk, DpdkDevice, NewestKernel, NewestQemu, NewestUml, Qemu, Switches,
+    Uml, UmlAndDhcp, UmlAndFrr, UmlAndOvn, UmlAndOvs, UmlAndQemu, UmlFrrAndDpdk, Unikernel,
 };
 use super::scenarios_bench::measure;
+use super::scenarios_migration_pages::Disturbance;
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_arrivals, scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce,
     scenarios_control, scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends,
-    scenarios_migration, scenarios_nat, scenarios_nat_ends, scenarios_nat_forward,
-    scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_poll, scenarios_qemu,
-    scenarios_restart, scenarios_restart_dpdk, scenarios_uml, scenarios_why,
+    scenarios_migration, scenarios_migration_pages, scenarios_nat, scenarios_nat_ends,
+    scenarios_nat_forward, scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_poll,
+    scenarios_qemu, scenarios_restart, scenarios_restart_dpdk, scenarios_uml, scenarios_why,
 };
 use crate::unikernel::MachineType;
 
@@ -72,7 +73,7 @@ fn longer(name: &str) -> Duration {
 /// A name, what it needs, the seconds after which it is killed, and what it does.
 type Row = (&'static str, Needs, u64, fn(&Stage) -> anyhow::Result<()>);
 
-const ROWS: [Row; 52] = [
+const ROWS: [Row; 60] = [
     ("dpdk_vhost", DpdkDevice, 90, scenarios_driver::vhost),
     ("uml_pair_split", Uml, 120, |stage| scenarios_uml::pair(stage, false, None)),
     ("uml_pair_packed", Uml, 120, |stage| scenarios_uml::pair(stage, true, None)),
@@ -100,8 +101,32 @@ const ROWS: [Row; 52] = [
     }),
     ("qemu_queue_pairs", Qemu, 180, |stage| scenarios_pairs::qemu(stage, false)),
     ("qemu_queue_pairs_newest", NewestQemu, 180, |stage| scenarios_pairs::qemu(stage, true)),
-    ("migration_qemu", Qemu, 150, |stage| scenarios_migration::qemu(stage, false)),
-    ("migration_qemu_newest", NewestQemu, 150, |stage| scenarios_migration::qemu(stage, true)),
+    ("migration_qemu", Qemu, 150, |stage| scenarios_migration::qemu(stage, "", 1)),
+    ("migration_qemu_newest", NewestQemu, 150, |stage| {
+        scenarios_migration::qemu(stage, ",packed=on", 1)
+    }),
+    ("migration_qemu_packed", Qemu, 150, |stage| {
+        scenarios_migration::qemu(stage, ",packed=on,guest_announce=off", 1)
+    }),
+    ("migration_qemu_pairs", Qemu, 150, |stage| {
+        scenarios_migration::qemu(stage, ",mq=on,mrg_rxbuf=off", 2)
+    }),
+    ("migration_qemu_pairs_newest", NewestQemu, 150, |stage| {
+        scenarios_migration::qemu(stage, ",mq=on,guest_announce=off", 2)
+    }),
+    ("migration_pages", CheckedRingway, 150, |stage| {
+        scenarios_migration_pages::marked(stage, "", Disturbance::Nothing)
+    }),
+    ("migration_pages_packed", CheckedRingway, 150, |stage| {
+        scenarios_migration_pages::marked(stage, ",packed=on", Disturbance::Nothing)
+    }),
+    ("migration_pages_unmarked", CheckedRingway, 150, scenarios_migration_pages::unmarked),
+    ("migration_pages_kills", CheckedRingway, 150, |stage| {
+        scenarios_migration_pages::marked(stage, "", Disturbance::Kills)
+    }),
+    ("migration_pages_upgrade", CheckedRingway, 150, |stage| {
+        scenarios_migration_pages::marked(stage, "", Disturbance::Upgrade)
+    }),
     ("qemu_reboot", Qemu, 120, scenarios_qemu::reboot),
     ("qemu_reconnect", Qemu, 120, scenarios_qemu::reconnect),
     ("restart_uml", Uml, 140, scenarios_restart::uml),

@@ -15,15 +15,15 @@ const ROUNDS: Extent = Extent::new("RINGWAY_MIGRATIONS", 2, 20);
 /// Longer silences than QEMU's own, or until the bridge has learned, are hangs.
 const HANG_MS: f64 = 10_000.0;
 
-/// There and back, with rings of this format.
-pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
-    let options = if packed { ",packed=on" } else { "" };
-    let mut scene = Scene::start(stage, Device { options, pairs: 1 })?;
+/// There and back, with a device that has these options and as many queue pairs.
+pub fn qemu(stage: &Stage, options: &str, pairs: usize) -> anyhow::Result<()> {
+    let mut scene = Scene::start(stage, Device { options, pairs })?;
+    let is_packed = options.contains("packed=on");
     let mut all = Vec::new();
     for _ in 0..2 * ROUNDS.announced() {
         let times = scene.migrate()?;
         told(stage, times)?;
-        check_format(&scene, packed)?;
+        check_format(&scene, is_packed)?;
         all.push(times);
     }
     let more = |times: &Times| times.silence_ms - times.downtime_ms;
