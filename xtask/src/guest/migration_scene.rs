@@ -30,11 +30,11 @@ const MEMORY: &str = "160M";
 const KERNEL_WORDS: &str = "init_on_alloc=0";
 
 /// Longest time for one migration, and until a guest is heard that has moved.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// How a guest moves in few rounds, in bytes a second and milliseconds: with many, QEMU 7.2 misses
 /// pages that its emulated processor writes.
-const AT_ONCE: [u64; 2] = [2_000_000_000, 1000];
+pub const AT_ONCE: [u64; 2] = [2_000_000_000, 1000];
 
 /// Of the connections that are echoed: 3 MB/s.
 const ECHOED: Pace = Pace { chunk_len: 1 << 14, pause: Duration::from_millis(5) };
@@ -60,9 +60,10 @@ pub struct Scene<'a> {
     pub guest: Guest,
     options: String,
     netdev: String,
-    started: usize,
+    /// QEMUs up to now.
+    pub started: usize,
     /// The bridge says here which stations it has learned.
-    bridge: Console,
+    pub bridge: Console,
     listener: TcpListener,
     connections: Vec<Numbered>,
     ping: Process,
@@ -121,9 +122,14 @@ impl<'a> Scene<'a> {
             connections,
             ping,
         };
-        scene.connections = vec![scene.connected_by_guest()?, scene.connected_to_guest()?];
-        scene.wait_alive()?;
+        scene.connect()?;
         Ok(scene)
+    }
+
+    /// Two connections, one opened by each side.
+    pub fn connect(&mut self) -> anyhow::Result<()> {
+        self.connections = vec![self.connected_by_guest()?, self.connected_to_guest()?];
+        self.wait_alive()
     }
 
     fn connected_by_guest(&mut self) -> anyhow::Result<Numbered> {
@@ -194,6 +200,15 @@ impl<'a> Scene<'a> {
         Ok(Times { downtime_ms, learned_ms: (learned - resumed) * 1e3, silence_ms })
     }
 
+    /// All that was sent has come back.
+    pub fn end_connections(&mut self) -> anyhow::Result<()> {
+        for connection in self.connections.drain(..) {
+            let bytes = connection.finish()?;
+            self.stage.step(&format!("{bytes} bytes were echoed, each of them right"));
+        }
+        Ok(())
+    }
+
     /// The guest, which was paused there, goes on at its new place.
     pub fn go_on_at(&mut self, next: Guest) -> anyhow::Result<()> {
         self.guest = next;
@@ -217,18 +232,15 @@ impl<'a> Scene<'a> {
     }
 
     /// Waits until the bridge has the guest behind that tap; when, in seconds since 1970.
-    fn wait_learned(&self, host: usize, mark: usize) -> anyhow::Result<f64> {
+    pub fn wait_learned(&self, host: usize, mark: usize) -> anyhow::Result<f64> {
         let entry = format!("{} dev {}", qemu::MAC, TAPS[host]);
         self.bridge.wait_for(&entry, mark, LIMIT)?;
         Ok(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64())
     }
 
     /// No front-end was cut off that was not to, nothing was wrong, and all content came back.
-    pub fn finish(self) -> anyhow::Result<()> {
-        for connection in self.connections {
-            let bytes = connection.finish()?;
-            self.stage.step(&format!("{bytes} bytes were echoed, each of them right"));
-        }
+    pub fn finish(mut self) -> anyhow::Result<()> {
+        self.end_connections()?;
         for ringway in &self.ringways {
             ringway.port("vm0")?.check_healthy(&["no_room", "link_down"])?;
         }

@@ -6,6 +6,7 @@ use ringway_guests::stage::Programs;
 use ringway_guests::{namespaces, qemu, shell, uml};
 
 use super::{scenarios_captures, scenarios_driver};
+use crate::cargo_tests;
 use crate::downloads::{self, Download, KERNEL_VARIABLE};
 use crate::paths::Paths;
 use crate::unikernel;
@@ -125,9 +126,9 @@ impl Needs {
             Self::Unikernel => unikernel::build(paths).map(drop),
             Self::DpdkDevice => scenarios_driver::PROGRAM.build(paths),
             Self::UmlAndQemu => scenarios_captures::PROGRAM.build(paths),
-            // As the tests of the workspace have it, so that it is built once.
+            // Cargo builds the program with the tests that start it, and nothing once more.
             Self::CheckedRingway => {
-                shell::run(paths.cargo("build").args(["--workspace", "--bin", "ringway"]))
+                cargo_tests::build(paths, &["--workspace", "--test", "command_line"]).map(drop)
             }
             _ => Ok(()),
         }

@@ -10,6 +10,7 @@ use super::needs::Needs::{
 };
 use super::scenarios_bench::measure;
 use super::scenarios_migration_pages::Disturbance;
+use super::scenarios_migration_saved::{self, BY_PROGRAM, BY_QEMU};
 use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_arrivals, scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce,
@@ -73,7 +74,7 @@ fn longer(name: &str) -> Duration {
 /// A name, what it needs, the seconds after which it is killed, and what it does.
 type Row = (&'static str, Needs, u64, fn(&Stage) -> anyhow::Result<()>);
 
-const ROWS: [Row; 60] = [
+const ROWS: [Row; 62] = [
     ("dpdk_vhost", DpdkDevice, 90, scenarios_driver::vhost),
     ("uml_pair_split", Uml, 120, |stage| scenarios_uml::pair(stage, false, None)),
     ("uml_pair_packed", Uml, 120, |stage| scenarios_uml::pair(stage, true, None)),
@@ -113,6 +114,10 @@ const ROWS: [Row; 60] = [
     }),
     ("migration_qemu_pairs_newest", NewestQemu, 150, |stage| {
         scenarios_migration::qemu(stage, ",mq=on,guest_announce=off", 2)
+    }),
+    ("migration_saved", Qemu, 150, |stage| scenarios_migration_saved::saved(stage, "", BY_PROGRAM)),
+    ("migration_saved_newest", NewestQemu, 150, |stage| {
+        scenarios_migration_saved::saved(stage, ",packed=on", BY_QEMU)
     }),
     ("migration_pages", CheckedRingway, 150, |stage| {
         scenarios_migration_pages::marked(stage, "", Disturbance::Nothing)
