@@ -186,7 +186,7 @@ impl<'a> Scene<'a> {
     /// The guest moves to the other host over a socket.
     pub fn migrate(&mut self) -> anyhow::Result<Times> {
         let mut next = self.start_incoming(&[])?;
-        self.set_speed(AT_ONCE)?;
+        set_speed(&mut self.guest.monitor, AT_ONCE)?;
         let (printed, mark) = (self.ping.printed().len(), self.bridge.mark());
         self.begin(&mut next)?;
         let learned = self.wait_learned(next.host, mark)?;
@@ -222,13 +222,6 @@ impl<'a> Scene<'a> {
         let place = json!({ "uri": format!("unix:{}", place.display()) });
         next.monitor.execute("migrate-incoming", &place)?;
         self.guest.monitor.execute("migrate", &place).map(drop)
-    }
-
-    /// Changes how many bytes a second the guest moves, and for how many milliseconds it may stand
-    /// still.
-    pub fn set_speed(&mut self, [bytes, downtime_ms]: [u64; 2]) -> anyhow::Result<()> {
-        let speed = json!({ "max-bandwidth": bytes, "downtime-limit": downtime_ms });
-        self.guest.monitor.execute("migrate-set-parameters", &speed).map(drop)
     }
 
     /// Waits until the bridge has the guest behind that tap; when, in seconds since 1970.
@@ -294,6 +287,12 @@ pub fn wait_completed(monitor: &mut Monitor) -> anyhow::Result<Value> {
         }
         thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Changes how many bytes a second a guest moves, and for how many milliseconds it may stand still.
+pub fn set_speed(monitor: &mut Monitor, [bytes, downtime_ms]: [u64; 2]) -> anyhow::Result<()> {
+    let speed = json!({ "max-bandwidth": bytes, "downtime-limit": downtime_ms });
+    monitor.execute("migrate-set-parameters", &speed).map(drop)
 }
 
 /// The ring format that a guest at that host has.

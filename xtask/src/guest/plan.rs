@@ -129,8 +129,8 @@ const ROWS: [Row; 62] = [
     ("migration_pages_kills", CheckedRingway, 150, |stage| {
         scenarios_migration_pages::marked(stage, "", Disturbance::Kills)
     }),
-    ("migration_pages_upgrade", CheckedRingway, 150, |stage| {
-        scenarios_migration_pages::marked(stage, "", Disturbance::Upgrade)
+    ("migration_pages_upgrades", CheckedRingway, 150, |stage| {
+        scenarios_migration_pages::marked(stage, "", Disturbance::Upgrades)
     }),
     ("qemu_reboot", Qemu, 120, scenarios_qemu::reboot),
     ("qemu_reconnect", Qemu, 120, scenarios_qemu::reconnect),

@@ -11,15 +11,19 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use ringway_extent::Extent;
+use ringway_guests::monitor::Monitor;
 use ringway_guests::numbered::{Numbered, Pace};
 use ringway_guests::{Ringway, Stage};
 
-use super::migration_scene::{Device, Guest, Scene, wait_completed};
+use serde_json::Value;
+
+use super::migration_scene::{Device, Guest, Scene, set_speed, wait_completed};
 
 /// How often a guest moves in each scenario.
 const ROUNDS: Extent = Extent::new("RINGWAY_MIGRATIONS_COMPARED", 2, 20);
@@ -37,8 +41,10 @@ const TO_THE_END: [u64; 2] = [2_000_000_000, 5000];
 
 /// How long memory is copied slowly, and round after round.
 const SLOW_TIME: Duration = Duration::from_secs(2);
-/// Between two deaths.
-const DEATH_PAUSE: Duration = Duration::from_millis(400);
+/// Between two deaths, and between two upgrades; of either there is one at least.
+const DEATH_PAUSE: Duration = Duration::from_millis(200);
+const UPGRADE_PAUSE: Duration = Duration::from_millis(500);
+const HAPPENED_MIN: u32 = 1;
 
 /// Pages that have to differ where nothing is marked.
 const UNMARKED_MIN: usize = 10;
@@ -50,12 +56,12 @@ const MEMORY_FILE: &str = "memfd:memory-backend-memfd";
 
 const NO_MARKS: &str = "RINGWAY_TEST_NO_MARKS";
 
-/// What happens to the source's ringway while memory is copied.
+/// The fate of the source's ringway while memory is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disturbance {
     Nothing,
     Kills,
-    Upgrade,
+    Upgrades,
 }
 
 /// No page differs.
@@ -102,41 +108,64 @@ fn move_paused(
     disturbance: Disturbance,
 ) -> anyhow::Result<(Guest, Vec<usize>)> {
     let mut next = scene.start_incoming(&["-S"])?;
-    scene.set_speed(SLOW)?;
+    set_speed(&mut scene.guest.monitor, SLOW)?;
     scene.begin(&mut next)?;
     let before = flood.moved();
-    for speed in [ROUND_AFTER_ROUND, TO_THE_END] {
-        disturb(&scene.ringways[scene.guest.host], disturbance)?;
-        scene.set_speed(speed)?;
-    }
+    let is_over = AtomicBool::new(false);
+    let (stage, host) = (scene.stage, scene.guest.host);
+    let (ringway, monitor) = (&scene.ringways[host], &mut scene.guest.monitor);
+    let (happened, told) = thread::scope(|scope| {
+        let disturber = scope.spawn(|| disturb(ringway, disturbance, &is_over));
+        let told = complete(monitor, &mut next.monitor);
+        is_over.store(true, Ordering::Relaxed);
+        let happened = disturber.join().map_err(|_| anyhow!("it panicked"))?;
+        anyhow::Ok((happened?, told?))
+    })?;
     let megabytes = (flood.moved() - before) / 1_000_000;
-    let told = wait_completed(&mut scene.guest.monitor)?;
-    wait_completed(&mut next.monitor)?;
     let differ = differing([scene.guest.console.id(), next.console.id()])?;
-    scene.stage.step(&format!(
-        "{disturbance:?}: {} pages differ, {megabytes} MB came in {} rounds of copying",
+    stage.step(&format!(
+        "{happened} {disturbance:?}: {} pages differ, {megabytes} MB came in {} rounds of copying",
         differ.len(),
         told["ram"]["dirty-sync-count"]
     ));
     Ok((next, differ))
 }
 
-fn disturb(ringway: &Ringway, disturbance: Disturbance) -> anyhow::Result<()> {
-    match disturbance {
-        Disturbance::Nothing => thread::sleep(SLOW_TIME),
-        Disturbance::Upgrade => {
-            thread::sleep(SLOW_TIME / 2);
-            ringway.upgrade()?;
-            thread::sleep(SLOW_TIME / 2);
-        }
-        Disturbance::Kills => {
-            for _ in 0..SLOW_TIME.as_millis() / DEATH_PAUSE.as_millis() {
+/// Memory is copied slowly, round after round, and to the end; what the source tells of that.
+fn complete(from: &mut Monitor, to: &mut Monitor) -> anyhow::Result<Value> {
+    for speed in [ROUND_AFTER_ROUND, TO_THE_END] {
+        thread::sleep(SLOW_TIME);
+        set_speed(from, speed)?;
+    }
+    let told = wait_completed(from)?;
+    wait_completed(to)?;
+    Ok(told)
+}
+
+/// Until all is over; how often it happened.
+fn disturb(
+    ringway: &Ringway,
+    disturbance: Disturbance,
+    is_over: &AtomicBool,
+) -> anyhow::Result<u32> {
+    let mut count = 0;
+    while disturbance != Disturbance::Nothing && !is_over.load(Ordering::Relaxed) {
+        match disturbance {
+            Disturbance::Upgrades => {
+                thread::sleep(UPGRADE_PAUSE);
+                ringway.upgrade()?;
+                count += 1;
+            }
+            _ => {
                 thread::sleep(DEATH_PAUSE);
-                ringway.kill_data_plane()?;
+                // The next one may not have begun yet.
+                count += u32::from(ringway.kill_data_plane().is_ok());
             }
         }
     }
-    Ok(())
+    let wanted = if disturbance == Disturbance::Nothing { 0 } else { HAPPENED_MIN };
+    ensure!(count >= wanted, "{disturbance:?}: {count} times only");
+    Ok(count)
 }
 
 /// The numbers of pages that are not the same in the memory of both processes.

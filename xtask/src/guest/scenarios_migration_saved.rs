@@ -13,7 +13,7 @@ use ringway_guests::monitor::Monitor;
 use ringway_guests::process::LOOK_EVERY;
 use serde_json::{Value, json};
 
-use super::migration_scene::{AT_ONCE, Device, LIMIT, Scene, wait_completed};
+use super::migration_scene::{AT_ONCE, Device, LIMIT, Scene, set_speed, wait_completed};
 
 /// How a guest is saved and restored: by a program, and from QEMU 8.2 on without one.
 pub const BY_PROGRAM: [&str; 2] = ["exec:cat >", "exec:cat "];
@@ -37,7 +37,7 @@ impl Scene<'_> {
         let file = self.stage.file("saved");
         let place = |how: &str| json!({ "uri": format!("{how}{}", file.display()) });
         for is_last in [false, true] {
-            self.set_speed(AT_ONCE)?;
+            set_speed(&mut self.guest.monitor, AT_ONCE)?;
             self.guest.monitor.execute("migrate", &place(save))?;
             wait_completed(&mut self.guest.monitor)?;
             if !is_last {
