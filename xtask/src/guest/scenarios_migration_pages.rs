@@ -7,7 +7,7 @@
 //!
 //! Limits: ringway is built with debug assertions, as only these builds can be told not to mark.
 //! QEMU is the newest one: 7.2 misses pages by itself that an emulated processor writes while
-//! memory is copied round after round (kernel memory that no device writes differed).
+//! memory is copied round after round, also those of a guest without any network device.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -50,6 +50,9 @@ const HAPPENED_MIN: u32 = 1;
 const UNMARKED_MIN: usize = 10;
 
 const PAGE_LEN: usize = 4096;
+
+/// The log of ringway says so of a front-end that has left, or was disconnected.
+const GONE: &str = "front-end gone";
 
 /// The memory of a QEMU among its files.
 const MEMORY_FILE: &str = "memfd:memory-backend-memfd";
@@ -111,9 +114,11 @@ fn move_paused(
     set_speed(&mut scene.guest.monitor, SLOW)?;
     scene.begin(&mut next)?;
     let before = flood.moved();
+    let gone = |ringway: &Ringway| ringway.printed().matches(GONE).count();
     let is_over = AtomicBool::new(false);
     let (stage, host) = (scene.stage, scene.guest.host);
     let (ringway, monitor) = (&scene.ringways[host], &mut scene.guest.monitor);
+    let gone_before = gone(ringway);
     let (happened, told) = thread::scope(|scope| {
         let disturber = scope.spawn(|| disturb(ringway, disturbance, &is_over));
         let told = complete(monitor, &mut next.monitor);
@@ -121,6 +126,7 @@ fn move_paused(
         let happened = disturber.join().map_err(|_| anyhow!("it panicked"))?;
         anyhow::Ok((happened?, told?))
     })?;
+    ensure!(gone(ringway) == gone_before, "QEMU lost its connection to ringway");
     let megabytes = (flood.moved() - before) / 1_000_000;
     let differ = differing([scene.guest.console.id(), next.console.id()])?;
     stage.step(&format!(
