@@ -1,14 +1,16 @@
-//! The effect of a guest's packet on its flow.
+//! The effect of a guest's packet on its flow, which may begin with it.
 
 use super::errors::GuestError;
+use super::way::{port_of, target};
 use super::{Flows, State};
 use crate::actions::{Action, Actions};
+use crate::datagrams::Datagrams;
 use crate::frame::UDP_HEADER_LEN;
 use crate::packet::{Incoming, word};
 use crate::refusal::{Refusal, Refused};
 use crate::socket::Close;
-use crate::table::{FlowId, FlowKey, Protocol};
-use crate::tcp::{ACK, Phase, RST, SYN, Segment, SynOptions, Todo};
+use crate::table::{Entry, FlowId, FlowKey, Protocol};
+use crate::tcp::{ACK, Phase, RST, SYN, Segment, SynOptions, Tcp, Todo};
 
 impl Flows {
     pub fn tcp(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refused> {
@@ -90,6 +92,77 @@ impl Flows {
         let (hops, is_whole_only) = (ip.hops - 1, ip.is_whole_only);
         actions.push(Action::SendDatagram { flow, skip, len, hops, is_whole_only });
         Ok(())
+    }
+
+    fn open_tcp(
+        &mut self,
+        incoming: &Incoming<'_>,
+        key: FlowKey,
+        syn: &Segment,
+        actions: &mut Actions,
+    ) -> Result<(), Refused> {
+        let (to, guest) = (target(&self.plan, &key)?, key.guest);
+        let new = self.new.get_mut(usize::from(guest.0)).ok_or(Refusal::NotForUs)?;
+        if !new.rate.take(incoming.now) {
+            return Err(Refusal::FlowRate.into());
+        }
+        if new.connecting >= self.limits.connecting_per_guest {
+            return Err(Refused::with_reset(Refusal::FlowLimit));
+        }
+        let has_room = self.has_its_share(guest, actions) || self.table.forget_closed(guest);
+        if !has_room && !self.evict(guest, |it| it.key.protocol == Protocol::Udp, actions) {
+            return Err(Refused::with_reset(Refusal::FlowLimit));
+        }
+        let options = SynOptions::parse(incoming.ip.payload);
+        let mss = options.mss.min(self.plan.mss(key.from.is_ipv4()));
+        let options = SynOptions { mss, ..options };
+        let mut tcp = Tcp::new(syn, options, self.isn(&key, incoming.now), incoming.now);
+        tcp.limit_in_flight(self.limits.in_flight);
+        let flow = self.insert(key, incoming.mac, State::Tcp(tcp), incoming.now);
+        let flow = flow.ok_or(Refusal::FlowLimit)?;
+        self.count_connecting(guest, false, true);
+        actions.push(Action::Open { flow, protocol: Protocol::Tcp, to, port: None });
+        Ok(())
+    }
+
+    fn open_datagrams(
+        &mut self,
+        incoming: &Incoming<'_>,
+        key: FlowKey,
+        actions: &mut Actions,
+    ) -> Result<FlowId, Refused> {
+        let to = target(&self.plan, &key)?;
+        let new = self.new.get_mut(usize::from(key.guest.0)).ok_or(Refusal::NotForUs)?;
+        if !new.rate.take(incoming.now) {
+            return Err(Refusal::FlowRate.into());
+        }
+        if !self.makes_room(&key, actions) {
+            return Err(Refusal::FlowLimit.into());
+        }
+        let state = State::Datagrams(Datagrams::default());
+        let flow = self.insert(key, incoming.mac, state, incoming.now);
+        let flow = flow.ok_or(Refusal::FlowLimit)?;
+        let port = port_of(&key, to);
+        actions.push(Action::Open { flow, protocol: key.protocol, to, port });
+        Ok(flow)
+    }
+
+    /// Room for one more flow of datagrams, perhaps in the place of the guest's oldest like it.
+    fn makes_room(&mut self, key: &FlowKey, actions: &mut Actions) -> bool {
+        let kind = |key: &FlowKey| (key.protocol, self.plan.is_name_server(key.to));
+        let max = match kind(key) {
+            (Protocol::Echo, _) => self.limits.echoes_per_guest,
+            (_, true) => self.limits.questions_per_guest,
+            (_, false) => u32::MAX,
+        };
+        let is_alike = |it: &Entry<State>| kind(&it.key) == kind(key);
+        let count = self.table.of_guest(key.guest).filter(|(_, entry)| is_alike(entry)).count();
+        if count >= max as usize {
+            let oldest = self.table.oldest(key.guest, is_alike);
+            return self.end_for_room(key.guest, oldest, actions);
+        }
+        self.has_its_share(key.guest, actions)
+            || self.evict(key.guest, |it| it.key.protocol == key.protocol, actions)
     }
 
     /// The guest says what became of something that was sent to it.

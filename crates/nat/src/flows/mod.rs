@@ -3,9 +3,9 @@
 //! Limits: [`Limits`]; a new flow may take the place of an older one.
 
 mod errors;
-mod events;
 mod from_guest;
-mod open;
+mod from_outside;
+mod lost;
 mod room;
 mod state;
 mod to_guest;
@@ -23,7 +23,7 @@ use crate::table::{Entry, FlowId, FlowKey, Guest, Limits, Rate, Table};
 use crate::tcp::{Phase, Seq, Todo};
 use state::State;
 
-pub(crate) use open::FromOutside;
+pub(crate) use from_outside::FromOutside;
 pub use state::FlowLook;
 pub use to_guest::Accepts;
 
@@ -180,6 +180,38 @@ impl Flows {
         if has_socket {
             actions.push(Action::Close { flow: id, how });
         }
+    }
+
+    /// Whether there is room for one more flow of a guest, perhaps in the place of another guest's.
+    fn has_its_share(&mut self, guest: Guest, actions: &mut Actions) -> bool {
+        if let Some(id) = self.table.gives_way(guest, &self.limits) {
+            self.end(id, Close::Gracefully, actions);
+        }
+        self.table.has_room(guest)
+    }
+
+    /// Ends the guest's flow of those that was not used for longest. `false`: there is no room all
+    /// the same.
+    fn evict(
+        &mut self,
+        guest: Guest,
+        is_one: impl Fn(&Entry<State>) -> bool,
+        actions: &mut Actions,
+    ) -> bool {
+        let oldest = self.table.oldest(guest, is_one);
+        self.end_for_room(guest, oldest, actions)
+    }
+
+    fn end_for_room(
+        &mut self,
+        guest: Guest,
+        oldest: Option<FlowId>,
+        actions: &mut Actions,
+    ) -> bool {
+        if let Some(id) = oldest {
+            self.end(id, Close::Gracefully, actions);
+        }
+        oldest.is_some() && self.table.has_room(guest)
     }
 
     /// Turns what a connection wants into actions; `skip`: where its TCP header is in the frame.
