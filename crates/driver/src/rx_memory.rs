@@ -44,7 +44,8 @@ impl RxMemory {
     /// headers of `header_len` bytes.
     pub fn new(
         arena: &mut Arena,
-        (chunk_len, chunks): (u32, u32),
+        chunk_len: u32,
+        chunks: u32,
         header_len: u32,
     ) -> Result<Self, ArenaFull> {
         assert!(chunk_len > 0 && chunk_len.is_multiple_of(BUFFER_ALIGN), "chunks of {chunk_len}");
@@ -221,7 +222,7 @@ mod tests {
         #[allow(unsafe_code)]
         let shared = unsafe { SharedSlice::new(bytes.as_mut_ptr().add(start), len) };
         let mut arena = Arena::new(shared, 0x10_0000);
-        (RxMemory::new(&mut arena, (CHUNK_LEN, CHUNKS), HEADER_LEN).expect("room"), bytes)
+        (RxMemory::new(&mut arena, CHUNK_LEN, CHUNKS, HEADER_LEN).expect("room"), bytes)
     }
 
     #[test]

@@ -20,7 +20,8 @@ impl Slots {
     pub(crate) fn new(
         arena: &mut Arena,
         count: u16,
-        (header_len, packet_len): (u32, u32),
+        header_len: u32,
+        packet_len: u32,
     ) -> Result<Self, ArenaFull> {
         let stride = place_len(packet_len);
         let bytes = stride.checked_mul(u32::from(count)).ok_or(ArenaFull)?;

@@ -46,7 +46,8 @@ impl Stretches {
     pub(crate) fn new(
         arena: &mut Arena,
         count: u16,
-        (header_len, longest): (u32, u32),
+        header_len: u32,
+        longest: u32,
     ) -> Result<Self, ArenaFull> {
         let count = if longest == 0 { 0 } else { count };
         let bytes = place_len(longest).saturating_mul(u32::from(count));
@@ -136,7 +137,7 @@ mod tests {
         #[allow(unsafe_code)]
         let shared = unsafe { SharedSlice::new(bytes.as_mut_ptr().add(start), len) };
         let mut arena = Arena::new(shared, 0x10_0000);
-        let made = Stretches::new(&mut arena, COUNT, (HEADER_LEN, longest)).expect("room");
+        let made = Stretches::new(&mut arena, COUNT, HEADER_LEN, longest).expect("room");
         (made, len - arena.left(), bytes)
     }
 

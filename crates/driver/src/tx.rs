@@ -250,7 +250,9 @@ impl<Q: DriverQueue> NetTx<Q> {
             return Ok(refused);
         }
         match self.memory.is_short(start_len) {
-            true => self.put((header, start), fragments, token, |memory, id| Some(memory.slot(id))),
+            true => self.put(PacketStart { header, start }, fragments, token, |memory, id| {
+                Some(memory.slot(id))
+            }),
             false => self.put_long(header, start, fragments, token),
         }
     }
@@ -289,7 +291,8 @@ impl<Q: DriverQueue> NetTx<Q> {
         if !self.memory.has_room(len) {
             self.reclaim()?;
         }
-        self.put((header, start), fragments, token, |memory, id| memory.stretch(id, len))
+        let packet = PacketStart { header, start };
+        self.put(packet, fragments, token, |memory, id| memory.stretch(id, len))
     }
 
     /// Stages a packet that may be sent. Part of each of its callers: what is known of a slot's
@@ -297,7 +300,7 @@ impl<Q: DriverQueue> NetTx<Q> {
     #[inline(always)]
     fn put(
         &mut self,
-        (header, start): (&NetHeader, &[u8]),
+        PacketStart { header, start }: PacketStart<'_>,
         fragments: &[TxFragment],
         token: Option<u64>,
         place: impl FnOnce(&mut TxMemory, BufferId) -> Option<(SharedSlice, u64)>,
@@ -370,6 +373,12 @@ impl<Q: DriverQueue> NetTx<Q> {
         }
         self.queue.add(&room[..count], &[], id).is_ok()
     }
+}
+
+/// The header of a packet, and the bytes at its start that are copied behind it.
+struct PacketStart<'a> {
+    header: &'a NetHeader,
+    start: &'a [u8],
 }
 
 /// Bytes of a packet's start, and of all of it.

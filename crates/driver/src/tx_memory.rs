@@ -29,10 +29,10 @@ impl TxMemory {
         // 12 or 20.
         let header_len = u32::try_from(options.header_len).unwrap_or(u32::MAX);
         let short_len_max = options.packet_len_max.min(SHORT_LEN_MAX);
-        let slots = Slots::new(arena, queue_size, (header_len, short_len_max))?;
+        let slots = Slots::new(arena, queue_size, header_len, short_len_max)?;
         let longest =
             if options.packet_len_max > short_len_max { options.packet_len_max } else { 0 };
-        let stretches = Stretches::new(arena, queue_size, (header_len, longest))?;
+        let stretches = Stretches::new(arena, queue_size, header_len, longest)?;
         Ok(Self { slots, stretches, short_len_max })
     }
 

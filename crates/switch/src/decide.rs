@@ -10,6 +10,7 @@ use crate::entry::Tick;
 use crate::frame::Frame;
 use crate::groups::{Group, GroupTick};
 use crate::guard::{self, FalseClaim};
+use crate::ip_table::Station;
 use crate::notes::{Notes, Step};
 use crate::own_ip::own_ip;
 use crate::snoop::{Heard, Message, listen};
@@ -136,8 +137,9 @@ impl Switch {
         if learned == Learned::Fixed {
             return Err(DropReason::SpoofedMac);
         }
-        if self.notes_ips {
-            self.note_ip(from, (vlan, learned), frame, now_ns / NS_PER_MS);
+        let is_here = matches!(learned, Learned::Known | Learned::New | Learned::Moved);
+        if self.notes_ips && is_here {
+            self.note_ip(from, vlan, frame, now_ns / NS_PER_MS);
         }
         let (tci, has_more_tags) = (frame.tci, frame.has_more_tags);
         let traits = Traits { vlan, tci, has_more_tags };
@@ -168,19 +170,13 @@ impl Switch {
 
     /// The IP address that a station says is its own, if it says so here.
     #[inline(never)]
-    fn note_ip(
-        &self,
-        from: PortId,
-        (vlan, learned): (VlanId, Learned),
-        frame: &Frame<'_>,
-        now_ms: u64,
-    ) {
-        let is_here = matches!(learned, Learned::Known | Learned::New | Learned::Moved);
-        if !is_here || self.uplinks.contains(from) || self.noting.contains(from) {
+    fn note_ip(&self, from: PortId, vlan: VlanId, frame: &Frame<'_>, now_ms: u64) {
+        if self.uplinks.contains(from) || self.noting.contains(from) {
             return;
         }
+        let station = Station { vlan, address: frame.source };
         if let Some(own) = own_ip(frame)
-            && self.shared.ips.note(from, (vlan, frame.source), own, now_ms)
+            && self.shared.ips.note(from, station, own, now_ms)
         {
             self.shared.macs.note_change();
         }

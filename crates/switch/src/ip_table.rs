@@ -47,6 +47,13 @@ pub struct SeenIp {
     pub ip: IpAddr,
 }
 
+/// A station, which a VLAN and its MAC address name.
+#[derive(Clone, Copy)]
+pub(crate) struct Station {
+    pub vlan: VlanId,
+    pub address: MacAddress,
+}
+
 /// The entry of one address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct AddressEntry {
@@ -150,7 +157,7 @@ impl IpTable {
     pub fn note(
         &self,
         port: PortId,
-        (vlan, address): (VlanId, MacAddress),
+        Station { vlan, address }: Station,
         OwnIp { ip, is_announced }: OwnIp,
         now_ms: u64,
     ) -> bool {
@@ -226,8 +233,8 @@ mod tests {
     const ONE: PortId = PortId(1);
     const OTHER: PortId = PortId(2);
 
-    fn at(port: PortId) -> (VlanId, MacAddress) {
-        (VlanId::NONE, MacAddress::local(port.0.into()))
+    fn at(port: PortId) -> Station {
+        Station { vlan: VlanId::NONE, address: MacAddress::local(port.0.into()) }
     }
 
     fn ip(last: u8) -> IpAddr {
@@ -294,10 +301,12 @@ mod tests {
 
     #[test]
     fn vlans_are_told_apart_and_a_station_may_be_exchanged() {
-        let (table, ten) = (IpTable::new(), VlanId::new(10).unwrap());
+        let table = IpTable::new();
+        let vlan = VlanId::new(10).unwrap();
+        let ten = |last: u32| Station { vlan, address: MacAddress::local(last) };
         table.note(ONE, at(ONE), uses(ip(1)), 0);
-        assert!(table.note(ONE, (ten, MacAddress::local(9)), uses(ip(1)), 0));
-        assert!(table.note(ONE, (ten, MacAddress::local(8)), uses(ip(1)), 0));
+        assert!(table.note(ONE, ten(9), uses(ip(1)), 0));
+        assert!(table.note(ONE, ten(8), uses(ip(1)), 0));
         let list = table.list(0);
         let shown: Vec<_> = list.iter().map(|entry| (entry.vlan, entry.address)).collect();
         assert_eq!(shown, [(0, MacAddress::local(1)), (10, MacAddress::local(8))]);

@@ -83,9 +83,9 @@ impl<Q: DriverQueue> NetRx<Q> {
         // Without indirect tables a buffer takes as many entries as it has elements.
         let buffers_max = (size / options.elements).max(1);
         let sizer = RxBufferSizer::new(options.scheme, header_len, buffers_max);
-        let chunks = options.chunks(&sizer, size);
+        let (chunk_len, chunks) = options.chunks(&sizer, size);
         let mut rx = Self {
-            memory: RxMemory::new(arena, chunks, header_len)?,
+            memory: RxMemory::new(arena, chunk_len, chunks, header_len)?,
             queue,
             options: *options,
             header_len,
