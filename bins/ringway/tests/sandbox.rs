@@ -83,7 +83,7 @@ fn to_free_the_memory_of_a_thread_is_not_forbidden() {
     assert!(!ringway.log().contains("the data plane ended"), "{}", ringway.log());
 }
 
-/// Whichever thread it is in: by a signal, so that what was being served is blamed.
+/// In whatever thread it is: by a signal, so that what was being served is blamed.
 #[test]
 fn a_panic_ends_the_data_plane_as_a_fault() {
     let directory = tempfile::tempdir().expect("a directory");
