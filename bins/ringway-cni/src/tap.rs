@@ -14,8 +14,10 @@ use crate::answer::{Code, Failure};
 /// Something of that fails.
 pub fn move_into(
     tap: &str,
-    (namespace, interface): (&str, &str),
-    (mac, addresses): (Option<&str>, &Value),
+    namespace: &str,
+    interface: &str,
+    mac: Option<&str>,
+    addresses: &Value,
 ) -> Result<String, Failure> {
     run(&["ip", "link", "set", tap, "netns", namespace, "name", interface])?;
     let inside = format!("--net={namespace}");

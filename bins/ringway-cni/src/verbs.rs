@@ -99,7 +99,7 @@ impl Verbs<'_> {
                 let none = || Failure::new(Code::Environment, "CNI_NETNS is missing");
                 let namespace = self.call.namespace.as_deref().ok_or_else(none)?;
                 let mac = configuration.runtime_config.mac.as_deref();
-                Some(tap::move_into(&key.tap(), (namespace, key.interface), (mac, addresses))?)
+                Some(tap::move_into(&key.tap(), namespace, key.interface, mac, addresses)?)
             }
         };
         interface["mac"] = own_mac.into();

@@ -91,7 +91,7 @@ pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
     };
     let qemu = args.qemu_version.or_else(QemuVersion::installed);
     let has_kvm = args.kvm.map_or_else(|| opens(KVM), |kvm| kvm == Switch::On);
-    let attachment = Attachment::of(port, (args.memory, qemu, has_kvm))?;
+    let attachment = Attachment::of(port, args.memory, qemu, has_kvm)?;
     let given: Vec<Given> = match args.program {
         Some(program) => vec![attachment.given(program)?],
         None => FrontEnd::value_variants()
@@ -118,7 +118,9 @@ pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
 impl Attachment {
     fn of(
         port: &ListedPort,
-        (memory_mib, qemu, has_kvm): (Option<u32>, Option<QemuVersion>, bool),
+        memory_mib: Option<u32>,
+        qemu: Option<QemuVersion>,
+        has_kvm: bool,
     ) -> anyhow::Result<Self> {
         let Some(spec) = spec_of(port) else { bail!("a port that this version does not know") };
         let PortSpec { name, kind, .. } = &spec;

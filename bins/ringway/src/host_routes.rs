@@ -74,11 +74,11 @@ pub fn routes() -> Vec<Route> {
 fn conflict<'a>(range: &str, routes: &'a [Route]) -> Option<&'a Route> {
     let (network, len) = range.split_once('/')?;
     let (network, len): (IpAddr, u8) = (network.parse().ok()?, len.parse().ok()?);
-    routes.iter().find(|route| overlap((network, len), (route.network, route.len)))
+    routes.iter().find(|route| overlap(network, len, route.network, route.len))
 }
 
 /// Two networks overlap if they are the same as far as the shorter prefix goes.
-pub fn overlap((one, one_len): (IpAddr, u8), (other, other_len): (IpAddr, u8)) -> bool {
+pub fn overlap(one: IpAddr, one_len: u8, other: IpAddr, other_len: u8) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
         IpAddr::V6(address) => address.to_bits(),

@@ -97,15 +97,16 @@ fn main() -> ExitCode {
     let checked = match command {
         Command::Run(args) => {
             let how = &args.foreground;
-            return match args.config().and_then(|config| Ok((config, how.logging()?))) {
-                Ok((config, what)) => run_daemon(how.with_need(config), args.over(), what, None),
+            let config = args.config().map(|config| how.with_need(config));
+            return match config.and_then(|config| Ok((config, how.logging()?))) {
+                Ok(((config, all), what)) => run_daemon(config, all, args.over(), what, None),
                 Err(wrong) => errors.reject(&wrong),
             };
         }
         Command::VhostUserNet(args) => {
             let logging = Logging::from_environment;
             return match back_end::back_end(&args).and_then(|it| Ok((it, logging()?))) {
-                Ok((it, what)) => run_daemon((it.config, false), it.over, what, it.socket),
+                Ok((it, what)) => run_daemon(it.config, false, it.over, what, it.socket),
                 Err(wrong) => errors.reject(&wrong),
             };
         }
@@ -166,7 +167,8 @@ fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
 /// The daemon, whose last words go the way of its log: nothing waits for them for long. It may need
 /// all of its ports. `given` is the socket of a back-end's guest.
 fn run_daemon(
-    (config, needs_all): (RunConfig, bool),
+    config: RunConfig,
+    needs_all: bool,
     over: Vec<LowOption>,
     logging: Logging,
     given: Option<OwnedFd>,

@@ -28,7 +28,7 @@ use crate::{layout, outcome, place_users, router_view, stats};
 pub fn port(command: &PortCommand) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     match command {
         PortCommand::List { name, toml, label, ask } => {
-            Ok(list(ask, *toml, (name.as_deref(), label)))
+            Ok(list(ask, *toml, name.as_deref(), label))
         }
         PortCommand::Add { port, until_restart, ask } => {
             let low = flags::parse_port(port).map_err(|error| vec![error])?;
@@ -51,7 +51,8 @@ pub fn port(command: &PortCommand) -> Result<anyhow::Result<()>, Vec<SpecError>>
 fn list(
     args: &AskArgs,
     as_file: bool,
-    (name, wanted): (Option<&str>, &[String]),
+    name: Option<&str>,
+    wanted: &[String],
 ) -> anyhow::Result<()> {
     let mut reply = ports(&args.control_or_default())?;
     if let Some(name) = name {

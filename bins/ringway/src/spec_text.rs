@@ -63,9 +63,9 @@ pub fn port(
     }
     if spec.kind == PortKind::Nat {
         let local6 = Prefix6::local(identity.number_of(&spec.name));
-        let networks = (identity.network_of(&spec.name), local6);
         told.nat = spec.nat.told(
-            networks,
+            identity.network_of(&spec.name),
+            local6,
             || resolvers::of_this_machine().resolvers,
             resolvers::interface,
         );

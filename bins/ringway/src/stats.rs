@@ -62,7 +62,7 @@ fn show(args: &StatsArgs, before: Option<&StatsReply>) -> anyhow::Result<StatsRe
     }
     let mut text = match args.ask.json {
         true => serde_json::to_string(&now)? + "\n",
-        false => stats_view::table_of(&now, before, (all, layout::width())),
+        false => stats_view::table_of(&now, before, all, layout::width()),
     };
     if args.watch && !args.ask.json && has_screen() {
         text = format!("{HOME}{}{CLEAR_REST}", text.replace('\n', CLEAR_LINE));

@@ -20,11 +20,7 @@ const BUSY_PACKETS: u64 = 1000;
 
 /// The ports, of so many, and the lines above them, no wider than that; with the report `before`,
 /// rates are shown too.
-pub fn table_of(
-    now: &StatsReply,
-    before: Option<&StatsReply>,
-    (all, width): (usize, usize),
-) -> String {
+pub fn table_of(now: &StatsReply, before: Option<&StatsReply>, all: usize, width: usize) -> String {
     let rows = now.ports.iter().map(|port| {
         let earlier = before.and_then(|before| earlier(port, now, before));
         row(port, earlier)
@@ -215,7 +211,7 @@ mod tests {
     const WIDE: usize = 250;
 
     fn table(now: &StatsReply, before: Option<&StatsReply>, width: usize) -> String {
-        table_of(now, before, (now.ports.len(), width))
+        table_of(now, before, now.ports.len(), width)
     }
 
     #[test]

@@ -194,7 +194,7 @@ fn objection(addresses: &[Address], wanted: &Wanted) -> Option<Objection> {
     let mut networks = of_bridge.filter(|own| !is_link_local(own.ip)).peekable();
     networks.peek()?;
     let len = if ip.is_ipv4() { 32 } else { 128 };
-    let is_there = networks.any(|own| overlap((ip, len), own.network));
+    let is_there = networks.any(|own| overlap(ip, len, own.network.0, own.network.1));
     (!is_there).then_some(Objection::OtherNetwork)
 }
 

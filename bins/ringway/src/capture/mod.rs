@@ -64,7 +64,7 @@ pub fn capture(args: &CaptureArgs) -> Result<anyhow::Result<()>, Vec<SpecError>>
 fn run(args: &CaptureArgs, mut question: CaptureQuestion) -> anyhow::Result<()> {
     let control = args.control_or_default();
     let (interfaces, file) = places(args, &ports(&control)?)?;
-    let mut names = interfaces.iter().map(|(name, _)| name.clone());
+    let mut names = interfaces.iter().map(|interface| interface.name.clone());
     match interfaces.len() {
         1 => question.name = names.next().unwrap_or_default(),
         _ => question.names = names.collect(),
@@ -166,7 +166,7 @@ impl Session {
     /// How it was.
     fn told(&self) -> String {
         let of = match &self.interfaces[..] {
-            [(name, _)] => name.clone(),
+            [interface] => interface.name.clone(),
             all => units::counted(all.len() as u64, "port"),
         };
         let mut told = format!("{of}: {}", units::counted(self.counts.packets, "packet"));
@@ -258,10 +258,10 @@ impl Session {
         }
         // The data plane may say anything.
         let Some(interface) = self.interface(record.port) else { return Ok(true) };
-        let mut is_added = self.blocks.packet((record, bytes), interface, self.room());
+        let mut is_added = self.blocks.packet(record, bytes, interface, self.room());
         if !is_added && self.ring.is_some() {
             self.turn()?;
-            is_added = self.blocks.packet((record, bytes), interface, self.room());
+            is_added = self.blocks.packet(record, bytes, interface, self.room());
         }
         if is_added {
             self.counts.packets += 1;
@@ -273,7 +273,7 @@ impl Session {
     /// The number of a port in the file: ports may have gone since it began.
     fn interface(&self, place: u16) -> Option<usize> {
         let name = self.target.question.ports().get(usize::from(place))?;
-        self.interfaces.iter().position(|(interface, _)| interface == name)
+        self.interfaces.iter().position(|interface| interface.name == *name)
     }
 
     /// Bytes that may wait to be written.

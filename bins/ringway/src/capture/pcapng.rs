@@ -85,7 +85,8 @@ impl Blocks {
     /// `bytes_max`.
     pub fn packet(
         &mut self,
-        (record, bytes): (&CaptureRecord, &[u8]),
+        record: &CaptureRecord,
+        bytes: &[u8],
         interface: usize,
         bytes_max: Option<u64>,
     ) -> bool {
@@ -150,11 +151,11 @@ impl Blocks {
 
 fn described<'a>(
     question: &CaptureQuestion,
-    (name, description): &'a Interface,
+    interface: &'a Interface,
 ) -> InterfaceDescriptionBlock<'a> {
     let mut options = vec![
-        InterfaceDescriptionOption::IfName(name.into()),
-        InterfaceDescriptionOption::IfDescription(description.into()),
+        InterfaceDescriptionOption::IfName((&interface.name).into()),
+        InterfaceDescriptionOption::IfDescription((&interface.description).into()),
         InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
     ];
     if let Some(filter) = question.filter.as_ref().filter(|filter| !filter.is_empty()) {
@@ -189,14 +190,17 @@ impl Look {
 mod tests {
     use super::*;
 
+    fn interface() -> Interface {
+        Interface { name: "a".into(), description: String::new() }
+    }
+
     #[test]
     fn a_clock_that_is_set_is_followed_and_what_a_look_takes_is_not() {
         let at = Duration::from_millis;
         for (now, wanted) in [(5000, 5000), (5003, 5000), (4998, 5000), (5100, 5100), (900, 900)] {
             assert_eq!(moved(at(5000), at(now)), at(wanted));
         }
-        let mut blocks =
-            Blocks::new(&CaptureQuestion::default(), &[("a".into(), "".into())]).expect("a file");
+        let mut blocks = Blocks::new(&CaptureQuestion::default(), &[interface()]).expect("a file");
         blocks.since_1970 = Duration::ZERO;
         blocks.follow_clock();
         assert!(blocks.since_1970 > Duration::from_secs(1_000_000_000), "it was set");
@@ -204,8 +208,7 @@ mod tests {
 
     #[test]
     fn the_last_block_has_the_length_that_is_kept_for_it() {
-        let mut blocks =
-            Blocks::new(&CaptureQuestion::default(), &[("a".into(), "".into())]).expect("a file");
+        let mut blocks = Blocks::new(&CaptureQuestion::default(), &[interface()]).expect("a file");
         blocks.take();
         blocks.packets = vec![u64::MAX];
         blocks.finish(u64::MAX).expect("a block");

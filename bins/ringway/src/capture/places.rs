@@ -12,8 +12,12 @@ use crate::port_command::{names, spec_of};
 /// Stands for standard output.
 pub const STANDARD_OUTPUT: &str = "-";
 
-/// A port as a file names it: its name, its kind and place.
-pub type Interface = (String, String);
+/// A port as a file names it.
+pub struct Interface {
+    pub name: String,
+    /// The port's kind and place.
+    pub description: String,
+}
 
 /// The ports, and the file.
 ///
@@ -29,7 +33,7 @@ pub fn places(
             bail!(no_port(name, names(listed)));
         };
         let kind = spec_of(port).map(|spec| spec.kind.to_string());
-        Ok((name.to_owned(), kind.unwrap_or_default()))
+        Ok(Interface { name: name.to_owned(), description: kind.unwrap_or_default() })
     };
     let is_port = |name: &String| names(listed).any(|it| it == name);
     let (typed, file) = match args.places.split_last() {
@@ -47,9 +51,8 @@ pub fn places(
         false => typed.iter().map(|name| interface(name)).collect::<Result<Vec<_>, _>>()?,
     };
     ensure!(!interfaces.is_empty(), "there are no ports");
-    let is_double = |(at, (name, _)): (usize, &Interface)| {
-        interfaces[..at].iter().any(|(other, _)| other == name)
-    };
+    let is_double =
+        |(at, it): (usize, &Interface)| interfaces[..at].iter().any(|other| other.name == it.name);
     ensure!(!interfaces.iter().enumerate().any(is_double), "a port is named twice");
     Ok((interfaces, PathBuf::from(file)))
 }

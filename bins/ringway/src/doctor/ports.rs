@@ -18,8 +18,8 @@ use crate::port_command::ports;
 pub fn findings(config: &RunConfig) -> Vec<Finding> {
     let path = &config.settings.control;
     let own = own_sockets(path);
-    let control = listened_at("control socket", path, (path, &own));
-    let ports = config.ports.iter().map(|it| port(it, (path, &own)));
+    let control = listened_at("control socket", path, path, &own);
+    let ports = config.ports.iter().map(|it| port(it, path, &own));
     std::iter::once(control).chain(ports).collect()
 }
 
@@ -31,10 +31,10 @@ fn own_sockets(control: &Path) -> Vec<PathBuf> {
     std::path::absolute(control).into_iter().chain(sockets).collect()
 }
 
-fn port(port: &PortSpec, here: (&Path, &[PathBuf])) -> Finding {
+fn port(port: &PortSpec, control: &Path, own: &[PathBuf]) -> Finding {
     let what = format!("port {}", port.name);
     match &port.kind {
-        PortKind::Vm { socket } => listened_at(&what, socket, here),
+        PortKind::Vm { socket } => listened_at(&what, socket, control, own),
         PortKind::VmConnect { socket } if socket.exists() => {
             Finding::fine(what, format!("{} is there", socket.display()))
         }
@@ -49,7 +49,7 @@ fn port(port: &PortSpec, here: (&Path, &[PathBuf])) -> Finding {
 
 /// Whether a ringway with that control socket, which may run and have these sockets, can make one
 /// there.
-fn listened_at(what: &str, socket: &Path, (control, own): (&Path, &[PathBuf])) -> Finding {
+fn listened_at(what: &str, socket: &Path, control: &Path, own: &[PathBuf]) -> Finding {
     let shown = socket.display();
     if std::path::absolute(socket).is_ok_and(|socket| own.contains(&socket)) {
         return Finding::fine(what, format!("{shown}: the ringway that runs listens there"));

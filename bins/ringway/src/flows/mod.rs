@@ -92,7 +92,7 @@ pub fn flows(args: &FlowsArgs) -> anyhow::Result<()> {
     }
     reader.read(|record, head| totals.add(&record, &head))?;
     let time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
-    let reply = totals.reply(&args.port, (time_ms, reader.lost()), args.most);
+    let reply = totals.reply(&args.port, time_ms, reader.lost(), args.most);
     let text = match args.ask.json {
         true => serde_json::to_string(&reply)? + "\n",
         false => text(&reply, args.sample),
@@ -122,7 +122,7 @@ impl FlowTotals {
         true
     }
 
-    fn reply(self, port: &str, (time_ms, lost): (u64, u64), most: usize) -> FlowsReply {
+    fn reply(self, port: &str, time_ms: u64, lost: u64, most: usize) -> FlowsReply {
         let flow = |((talk, is_to_guest), amount)| {
             let direction = if is_to_guest { "to_guest" } else { "from_guest" };
             Flow { talk, direction, amount }
@@ -206,7 +206,7 @@ mod tests {
         totals.add(&record(7, 1000), &head(3));
         totals.add(&record(u32::MAX, u32::MAX), &[]);
         assert_eq!(totals.flows.len(), FLOWS_MAX);
-        let reply = totals.reply("a", (1000, 0), 2);
+        let reply = totals.reply("a", 1000, 0, 2);
         assert_eq!(reply.flows.len(), 2);
         assert_eq!(reply.flows[0].amount, Amount { packets: 107, bytes: 13_000 });
         assert_eq!(reply.flows[0].talk.from, "00:00:00:03:00:00");

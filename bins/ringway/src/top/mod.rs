@@ -48,7 +48,7 @@ pub fn top(args: &TopArgs) -> anyhow::Result<()> {
     let reports = ask_on(control)?;
     let signal = note_signals()?;
     let mut terminal = ratatui::try_init().context("preparing the terminal")?;
-    let outcome = show(&mut terminal, first, (&reports, &signal));
+    let outcome = show(&mut terminal, first, &reports, &signal);
     ratatui::try_restore().context("restoring the terminal")?;
     match signal.load(Ordering::Relaxed) {
         0 => outcome,
@@ -108,7 +108,8 @@ fn ask_on(control: PathBuf) -> anyhow::Result<Receiver<Report>> {
 fn show(
     terminal: &mut DefaultTerminal,
     first: StatsReply,
-    (reports, signal): (&Receiver<Report>, &AtomicUsize),
+    reports: &Receiver<Report>,
+    signal: &AtomicUsize,
 ) -> anyhow::Result<()> {
     let (mut state, mut rates, mut trouble) = (DisplayState::default(), Rates::default(), None);
     rates.follow(first);

@@ -115,7 +115,8 @@ impl NatSpec {
     /// `local6` if none are given, and the resolvers, whose interfaces have numbers.
     pub fn told(
         &self,
-        (local4, local6): (Option<Prefix4>, Prefix6),
+        local4: Option<Prefix4>,
+        local6: Prefix6,
         resolvers: impl FnOnce() -> Vec<Resolver>,
         number: impl Fn(&str) -> Option<u32>,
     ) -> Self {

@@ -92,7 +92,7 @@ impl Programs {
         Ok(())
     }
 
-    /// What the new program says, if it has.
+    /// The answer of the new program, if it has given one.
     pub fn look_at_check(&mut self) -> Option<Result<(), String>> {
         let check = self.check.as_mut()?;
         let outcome = match check.child.try_wait() {

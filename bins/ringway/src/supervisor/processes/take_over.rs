@@ -68,10 +68,10 @@ impl TakenOver {
     /// The records that were kept cannot be read, or make no sense.
     pub fn from_service_manager() -> (anyhow::Result<Option<Self>>, Sockets) {
         let InheritedFds { kept, sockets } = fd_store::passed();
-        (kept.and_then(Self::of_kept), Sockets::new(sockets))
+        (kept.and_then(|(found, names)| Self::of_kept(found, names)), Sockets::new(sockets))
     }
 
-    fn of_kept((found, names): (Vec<StoredRecord>, Vec<String>)) -> anyhow::Result<Option<Self>> {
+    fn of_kept(found: Vec<StoredRecord>, names: Vec<String>) -> anyhow::Result<Option<Self>> {
         if found.is_empty() {
             return Ok(None);
         }

@@ -51,10 +51,17 @@ impl FrameRecord {
     }
 }
 
+/// The front-end of a link, and the place of its connection.
+pub struct LinkHead {
+    pub number: u32,
+    pub port: u16,
+    pub connection: FdAt,
+}
+
 impl LinkRecord {
     /// The record of a link; `put` gives the place of each file descriptor.
     pub fn of<'a, F>(
-        (number, port, connection): (u32, u16, FdAt),
+        LinkHead { number, port, connection }: LinkHead,
         spec: &[u8],
         kept: &'a Link<F>,
         mut put: impl FnMut(&'a F) -> FdAt,

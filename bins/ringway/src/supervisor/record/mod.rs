@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::settings::flag;
 use crate::config::{LowOption, Settings};
 
-pub use link::LinkRecord;
+pub use link::{LinkHead, LinkRecord};
 pub use port::{ListenerRecord, PortRecord, TapRecord, VmRecord};
 
 /// The version of what is written here. Another one is not read.

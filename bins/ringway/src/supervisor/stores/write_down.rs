@@ -17,8 +17,8 @@ use crate::supervisor::ports::Ports;
 use crate::supervisor::ports::port::SupervisedPort;
 use crate::supervisor::processes::journal::Watched;
 use crate::supervisor::record::{
-    AskedRecord, Common, CountsRecord, Fds, LINK, LinkRecord, ListenerRecord, Numbers, PortRecord,
-    Record, VmRecord, WHOLE, Whole,
+    AskedRecord, Common, CountsRecord, Fds, LINK, LinkHead, LinkRecord, ListenerRecord, Numbers,
+    PortRecord, Record, VmRecord, WHOLE, Whole,
 };
 use crate::supervisor::setup::Setup;
 
@@ -118,7 +118,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// What the service manager keeps of one front-end.
+/// The record that the service manager keeps of one front-end.
 pub fn store_link(id: PortId, ports: &Ports, store: &mut FdStore) {
     if !store.has_store() {
         return;
@@ -157,7 +157,7 @@ fn link_record(port: u16, link: &FrontEnd) -> anyhow::Result<Record<'_>> {
     let mut fds = Fds::default();
     let connection = fds.put(link.connection.as_fd());
     let spec = link.spec.as_slice();
-    let is_at = (link.number, port, connection);
-    let record = LinkRecord::of(is_at, spec, &link.kept, |fd| fds.put(fd.as_fd()));
+    let head = LinkHead { number: link.number, port, connection };
+    let record = LinkRecord::of(head, spec, &link.kept, |fd| fds.put(fd.as_fd()));
     fds.with(&record)
 }
