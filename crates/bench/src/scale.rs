@@ -44,7 +44,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
 }
 
 fn measure_one(ports: usize, pairs: usize, duration: Duration) -> anyhow::Result<[f64; 6]> {
-    let (daemon, names) = start((ports, pairs), 1)?;
+    let (daemon, names) = start(ports, pairs, 1)?;
     let pid = daemon.pid();
     let alone = Usage::look(pid)?;
     let mut guests = Guests::attach(&daemon, &names, pairs)?;

@@ -67,7 +67,7 @@ impl Compared for Rig {
         let processes = self.processes();
         let times = || processes.each_ref().map(|programs| processor_time::seconds(programs));
         for (at, words) in TCP.into_iter().enumerate() {
-            let stream = tcp(&mut self.side(), (&address, seconds, words), times);
+            let stream = tcp(&mut self.side(), &address, seconds, words, times);
             if let Some((rate, seconds, moved)) = figures.note(&format!("TCP {words}"), stream) {
                 figures.rates[at] = Some(rate);
                 for side in [0, 1] {
@@ -77,7 +77,7 @@ impl Compared for Rig {
             }
         }
         let words = format!("-l {UDP_PAYLOAD_LEN} -R");
-        let udp = udp(&mut self.side(), (&address, seconds, &words));
+        let udp = udp(&mut self.side(), &address, seconds, &words);
         figures.rates[4] = figures.note("UDP", udp);
         let flood = pings(&mut self.side(), &flood_of(options.pings()), &address);
         if let Some(times) = figures.note("flood", flood) {
@@ -91,13 +91,13 @@ impl Compared for Rig {
     }
 }
 
-/// Arguments of iperf3: an address, for how many seconds, and more words.
-pub(super) type Asked<'a> = (&'a str, u64, &'a str);
-
-/// The rate of TCP in Gb/s, by how much each of `times` grew meanwhile, and the bytes that arrived.
+/// Runs iperf3 with more `words`: the rate of TCP in Gb/s, by how much each of `times` grew
+/// meanwhile, and the bytes that arrived.
 pub(super) fn tcp(
     side: &mut Side<'_>,
-    (address, seconds, words): Asked<'_>,
+    address: &str,
+    seconds: u64,
+    words: &str,
     times: impl Fn() -> [f64; 2],
 ) -> anyhow::Result<(f64, [f64; 2], f64)> {
     let before = times();
@@ -110,7 +110,9 @@ pub(super) fn tcp(
 /// Thousands of packets per second that arrive when the other side sends all it can.
 pub(super) fn udp(
     side: &mut Side<'_>,
-    (address, seconds, words): Asked<'_>,
+    address: &str,
+    seconds: u64,
+    words: &str,
 ) -> anyhow::Result<f64> {
     let line = format!("iperf3 -J -c {address} -u -b 0 -t {seconds} {words}");
     let report = IperfReport::parse(&traffic::iperf(side, &line)?)?;

@@ -93,7 +93,7 @@ pub fn measure(options: &GuestOptions) -> anyhow::Result<Report> {
     for &pairing in &options.pairs {
         match pairing.why_not() {
             Some(why) => report.leave_out(&format!("{}: {why}", pairing.name())),
-            None => measure_one(pairing, options, directory.path(), (&mut report, &mut progress)),
+            None => measure_one(pairing, options, directory.path(), &mut report, &mut progress),
         }
     }
     progress.end();
@@ -104,7 +104,8 @@ fn measure_one(
     pairing: Pairing,
     options: &GuestOptions,
     directory: &Path,
-    (report, progress): (&mut Report, &mut Progress),
+    report: &mut Report,
+    progress: &mut Progress,
 ) {
     let name = pairing.name();
     let rates = Grid::new(name, &["through"], &RATES).plotted("Gb/s", &[0, 1, 2, 3]);

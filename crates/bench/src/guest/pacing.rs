@@ -69,7 +69,7 @@ pub fn measure_pacing(options: &GuestOptions) -> anyhow::Result<Report> {
         for (&pairing, grid) in options.pairs.iter().zip(&mut grids) {
             let taken = boot(pairing, directory.path(), &progress).map(|mut rig| {
                 rig.commands().iter().for_each(|command| report.add_command(command));
-                take(&mut rig, options, round, (&mut report, &mut progress))
+                take(&mut rig, options, round, &mut report, &mut progress)
             });
             match taken {
                 Ok(policies) => {
@@ -104,7 +104,8 @@ fn take(
     rig: &mut Rig,
     options: &GuestOptions,
     round: usize,
-    (report, progress): (&mut Report, &mut Progress),
+    report: &mut Report,
+    progress: &mut Progress,
 ) -> PacingFigures {
     let mut policies = PacingFigures::default();
     let name = rig.plan.pairing.name();
@@ -114,7 +115,7 @@ fn take(
         // As many slices as fill the time that was asked for.
         let visits = usize::try_from(options.amount.duration.as_millis() / SLICE.as_millis());
         let orders: Vec<_> = (0..visits.unwrap_or(1)).map(|visit| order(round + visit)).collect();
-        match slices::take(rig, (stream, has_pings), &POLICIES, &orders) {
+        match slices::take(rig, stream, has_pings, &POLICIES, &orders) {
             Ok(slices) => {
                 for (figures, slices) in policies.iter_mut().zip(&slices) {
                     let median = |value: &dyn Fn(&Slice) -> Option<f64>| {

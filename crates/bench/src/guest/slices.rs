@@ -70,7 +70,8 @@ impl Slice {
 /// when.
 pub(super) fn take(
     rig: &mut Rig,
-    (stream, has_pings): (&str, bool),
+    stream: &str,
+    has_pings: bool,
     policies: &[&str],
     orders: &[Vec<usize>],
 ) -> anyhow::Result<Vec<Vec<Slice>>> {

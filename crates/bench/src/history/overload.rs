@@ -9,9 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use ringway_device::ToGuest;
 use ringway_driver::rx_buffer::PAGE_LEN;
 use ringway_net::{NetHeader, PACKET_LEN_MAX, Packet, PacketSink, Put};
 use ringway_testkit::TestMemory;
+use ringway_virtq::SplitDevice;
 
 use super::{BATCH, Device, Driver, PACKET_LEN, RINGS, broken, on_two};
 use crate::report::Column;
@@ -49,7 +51,7 @@ pub(super) fn measure(
         let guest = |driver: &mut Driver, stop: &AtomicBool| {
             Guest::new(early, fails_every).receive(driver, stop)
         };
-        let host = |device: Device<'_>| offer(device, rate, duration);
+        let host = |(to_guest, _): Device<'_>| offer(to_guest, rate, duration);
         let ([received, failed], (offered, put, seconds)) =
             on_two(&RINGS, processors, guest, host)?;
         // Every packet is somewhere.
@@ -130,7 +132,7 @@ impl Guest {
 /// Offers so many packets per second, some at once, or as many as there is room for: packets that
 /// were offered, those of them that found room, and the seconds that it took.
 fn offer(
-    (to_guest, _): Device<'_>,
+    to_guest: &mut ToGuest<SplitDevice>,
     rate: f64,
     duration: Duration,
 ) -> anyhow::Result<(u64, u64, f64)> {

@@ -23,7 +23,8 @@ const QUIET: Duration = Duration::from_millis(50);
 
 /// A daemon with so many ports of so many queue pairs each, and workers; and the ports' names.
 pub(super) fn start(
-    (ports, queue_pairs): (usize, usize),
+    ports: usize,
+    queue_pairs: usize,
     workers: usize,
 ) -> anyhow::Result<(RingwayProcess, Vec<String>)> {
     let names: Vec<String> = (0..ports).map(|at| format!("g{at}")).collect();

@@ -73,14 +73,14 @@ pub fn measure(options: &Options, workers: &[usize]) -> anyhow::Result<Report> {
     report.tables.push(grid.table());
     let rate_of_one = Spread::of(rate_of_one).map(|spread| spread.median);
     if let [(1, one), .., (most, of_most)] = counted[..] {
-        report.method.push(prediction(rate_of_one, one, (most, of_most)));
+        report.method.push(prediction(rate_of_one, one, most, of_most));
     }
     Ok(report)
 }
 
 /// The predicted rate of [`PREDICTED`] workers, and why: from the instructions of a packet with one
 /// worker and with more.
-fn prediction(rate_of_one: Option<f64>, one: f64, (most, of_most): (usize, f64)) -> String {
+fn prediction(rate_of_one: Option<f64>, one: f64, most: usize, of_most: f64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     let [predicted, most] = [PREDICTED, most].map(|count| count as f64);
     let each = ((of_most - one) / (most - 1.0)).max(0.0);
@@ -97,7 +97,7 @@ fn prediction(rate_of_one: Option<f64>, one: f64, (most, of_most): (usize, f64))
 }
 
 fn measure_one(workers: usize, duration: Duration) -> anyhow::Result<[f64; 2]> {
-    let (daemon, names) = start((2 * workers, workers), workers)?;
+    let (daemon, names) = start(2 * workers, workers, workers)?;
     let all_attached = Barrier::new(workers);
     let drive = |pair: usize| {
         let guests = Guests::attach(&daemon, &names[2 * pair..2 * pair + 2], workers);
@@ -143,9 +143,9 @@ mod tests {
 
     #[test]
     fn a_prediction_says_what_it_is_made_of() {
-        let text = prediction(Some(10.0), 400.0, (5, 420.0));
+        let text = prediction(Some(10.0), 400.0, 5, 420.0);
         assert!(text.contains("13.5 times") && text.contains("135 Mpps"), "{text}");
-        let text = prediction(None, 400.0, (2, 399.0));
+        let text = prediction(None, 400.0, 2, 399.0);
         assert!(text.contains("16.0 times") && !text.contains("Mpps"), "{text}");
     }
 }

@@ -54,7 +54,9 @@ pub fn measure_history(options: &GuestOptions, words: &[String]) -> anyhow::Resu
         (pairing.name(), Progress::start(rows.len() * options.amount.repeats));
     let mut turns = Turns { name, options, report: &mut report, progress: &mut progress };
     let rows = (0..).zip(rows).map(|(number, (name, technique))| (name, (number, technique)));
-    let mut rigs = turns.boot(rows, |plan| TechniqueRig::boot(plan, pairing, directory.path()));
+    let mut rigs = turns.boot(rows, |(number, technique)| {
+        TechniqueRig::boot(number, technique, pairing, directory.path())
+    });
     let [mut streams, mut pings, mut capacity] =
         [("streams", &STREAMS[..]), ("floods of pings", &PINGS), ("receive rings", &CAPACITY)]
             .map(|(what, columns)| Grid::new(format!("{name}: {what}"), &["switched on"], columns));

@@ -29,7 +29,8 @@ pub(super) struct TechniqueRig {
 
 impl TechniqueRig {
     pub fn boot(
-        (number, technique): (u8, Technique),
+        number: u8,
+        technique: Technique,
         pairing: Pairing,
         directory: &Path,
     ) -> anyhow::Result<Self> {
@@ -57,7 +58,7 @@ impl Compared for TechniqueRig {
         }
         let seconds = options.seconds();
         for (way, option) in ["", "-R"].into_iter().enumerate() {
-            let rate = tcp(&mut self.rig.side(), (&here, seconds, option), Default::default);
+            let rate = tcp(&mut self.rig.side(), &here, seconds, option, Default::default);
             figures.rates[way] =
                 figures.note(&format!("TCP {option}"), rate).map(|(rate, ..)| rate);
         }

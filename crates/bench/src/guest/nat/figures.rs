@@ -54,7 +54,7 @@ impl Compared for Rig {
         }
         for (way, option) in ["", "-R"].into_iter().enumerate() {
             let times = self.times();
-            let stream = tcp(&mut self.side(), (SERVER, seconds, option), times);
+            let stream = tcp(&mut self.side(), SERVER, seconds, option, times);
             if let Some((rate, seconds, moved)) = figures.note(&format!("TCP {option}"), stream) {
                 figures.rates[way] = Some(rate);
                 let costs = seconds.map(|seconds| Some(seconds / (moved / GB)));
@@ -67,7 +67,7 @@ impl Compared for Rig {
         }
         for (way, option) in ["", "-R"].into_iter().enumerate() {
             let words = format!("-l {UDP_PAYLOAD_LEN} {option}");
-            let rate = udp(&mut self.side(), (SERVER, seconds, &words));
+            let rate = udp(&mut self.side(), SERVER, seconds, &words);
             figures.rates[4 + way] = figures.note(&format!("UDP {option}"), rate);
         }
         for (at, what) in [(2, "connections"), (3, "round-trips")] {
