@@ -24,21 +24,34 @@ const REFLECTOR: &str = "10.255.0.3";
 /// The hosts' addresses.
 pub const HOSTS: [&str; 2] = ["10.255.0.1", "10.255.0.2"];
 
-/// The guests: host, name, VLAN, last byte of the MAC address, address.
-pub type Guest = (usize, &'static str, u16, u8, &'static str);
-/// Those of most scenarios.
+/// A guest of a host.
+#[derive(Debug, Clone, Copy)]
+pub struct Guest {
+    /// The index of its host.
+    pub host: usize,
+    /// The name of its port.
+    pub name: &'static str,
+    /// Its VLAN.
+    pub vlan: u16,
+    /// The last byte of its MAC address.
+    pub last: u8,
+    /// Its IP address.
+    pub ip: &'static str,
+}
+
+/// The guests of most scenarios.
 pub const GUESTS: [Guest; 4] = [
-    (0, "a", 10, 1, "172.16.0.1"),
-    (0, "b", 20, 2, "172.16.0.1"),
-    (1, "c", 10, 3, "172.16.0.2"),
-    (1, "d", 20, 4, "172.16.0.4"),
+    Guest { host: 0, name: "a", vlan: 10, last: 1, ip: "172.16.0.1" },
+    Guest { host: 0, name: "b", vlan: 20, last: 2, ip: "172.16.0.1" },
+    Guest { host: 1, name: "c", vlan: 10, last: 3, ip: "172.16.0.2" },
+    Guest { host: 1, name: "d", vlan: 20, last: 4, ip: "172.16.0.4" },
 ];
 
 /// The guest that is locked to no IP address: its own is seen.
 const OPEN: &str = "d";
 
 /// The place to which `c` moves: the same addresses on the first host.
-pub const MOVED: Guest = (0, "e", 10, 3, "172.16.0.2");
+pub const MOVED: Guest = Guest { host: 0, name: "e", ..GUESTS[2] };
 
 /// Longest time until a guest that has arrived is reached again, in milliseconds.
 pub const REACHED_MAX_MS: f64 = 300.0;
@@ -107,9 +120,10 @@ impl Host {
         let HostSetup { commands, bgpd, mut ports } = setup(stage, at)?;
         network.run(&format!("set -e\n{}", commands.join("\n")))?;
         let frr = Frr::start(stage, Some(&network), &host, &bgpd)?;
-        for guest @ (_, name, ..) in guests.iter().filter(|guest| guest.0 == at) {
+        for guest in guests.iter().filter(|guest| guest.host == at) {
+            let name = guest.name;
             let (place, options) = (stage.socket(name), options(guest));
-            let link = if *name == MOVED.1 { "down" } else { "up" };
+            let link = if name == MOVED.name { "down" } else { "up" };
             ports.push(format!("{name}=vm:{},{options},link={link}", place.display()));
         }
         let ringway = Ringway::start_named(&network.stage(stage)?, &host, &ports, &[])?;
@@ -147,8 +161,9 @@ impl Host {
 }
 
 /// Of a guest's port. The guest is silent, also when its link comes up.
-pub fn options((_, name, vlan, last, ip): &Guest) -> String {
-    let (mac, ips) = (mac(*last), if *name == OPEN { "default" } else { *ip });
+pub fn options(guest: &Guest) -> String {
+    let Guest { name, vlan, last, ip, .. } = *guest;
+    let (mac, ips) = (mac(last), if name == OPEN { "default" } else { ip });
     format!(
         "vlan={vlan},locked_mac={mac},locked_ips={ips},mac={mac},mtu=auto,guest_announce=off,\
          csum=on"
@@ -192,10 +207,10 @@ impl Fabric {
         let reflector = Frr::start(stage, None, "reflector", REFLECTOR_CONFIGURATION)?;
         let hosts = vec![Host::start(stage, 0, guests)?, Host::start(stage, 1, guests)?];
         stage.step("guests");
-        let start = |(_, name, ..): &Guest| uml::start(stage, name, &stage.socket(name));
+        let start = |guest: &Guest| uml::start(stage, guest.name, &stage.socket(guest.name));
         let mut consoles = guests.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
-        for (console, (.., address)) in consoles.iter_mut().zip(guests) {
-            uml::wait_booted(console, address)?;
+        for (console, guest) in consoles.iter_mut().zip(guests) {
+            uml::wait_booted(console, guest.ip)?;
         }
         Ok(Self { _reflector: reflector, hosts, guests: consoles })
     }
@@ -224,10 +239,11 @@ impl Fabric {
     pub fn takes_less(
         &mut self,
         stage: &Stage,
-        (what, max_ms): (&str, f64),
+        what: &str,
+        max_ms: f64,
         takes_ms: impl FnOnce(&mut Self) -> anyhow::Result<f64>,
     ) -> anyhow::Result<()> {
-        silence::start_pings(&mut self.guests[1], GUESTS[3].4)?;
+        silence::start_pings(&mut self.guests[1], GUESTS[3].ip)?;
         let ms = takes_ms(self)?;
         let stall_ms = silence::longest_silence_ms(&mut self.guests[1])?;
         let text = format!("{what} {ms:.0} ms; others {stall_ms:.0} ms");
@@ -245,7 +261,7 @@ impl Fabric {
         &mut self,
         happens: impl FnOnce(&mut Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<f64> {
-        silence::start_pings(&mut self.guests[0], MOVED.4)?;
+        silence::start_pings(&mut self.guests[0], MOVED.ip)?;
         happens(self)?;
         silence::longest_silence_ms(&mut self.guests[0])
     }

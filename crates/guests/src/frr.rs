@@ -73,7 +73,7 @@ impl Frr {
         fs::write(directory.join("vtysh.conf"), "username root nopassword\n")?;
         let mut frr = Self { files, directory, daemons: Vec::new() };
         for daemon in DAEMONS {
-            let process = frr.daemon(stage, network, (name, daemon))?;
+            let process = frr.daemon(stage, network, name, daemon)?;
             frr.daemons.push(process);
         }
         Ok(frr)
@@ -83,7 +83,8 @@ impl Frr {
         &self,
         stage: &Stage,
         network: Option<&NetworkNamespace>,
-        (host, path): (&str, &str),
+        host: &str,
+        path: &str,
     ) -> anyhow::Result<Process> {
         let program = self.files.program(path);
         let kind = path.rsplit('/').next().unwrap_or(path);

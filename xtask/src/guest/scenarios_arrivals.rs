@@ -16,7 +16,7 @@ use ringway_guests::{Console, Direction, Side, Stage, Testpmd, uml};
 
 /// The guest that comes, on the one host and on the other.
 const PLACES: [Guest; 2] = [MOVED, GUESTS[2]];
-const ADDRESS: &str = MOVED.4;
+const ADDRESS: &str = MOVED.ip;
 
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
 
@@ -36,14 +36,14 @@ pub fn arrivals(stage: &Stage) -> anyhow::Result<()> {
         fabric.must(0, &format!("ping -c 3 -i 0.2 -W 5 {ADDRESS}"))?;
         drop(first);
         // The addresses that it was locked to are nowhere else before.
-        fabric.hosts[0].ringway.remove(PLACES[0].1)?;
-        starts_anew(&mut fabric, stage, (what, prepare))?;
+        fabric.hosts[0].ringway.remove(PLACES[0].name)?;
+        starts_anew(&mut fabric, stage, what, prepare)?;
     }
     fabric.finish()
 }
 
 fn add(fabric: &Fabric, at: usize, place: &str) -> anyhow::Result<()> {
-    let spec = format!("{}={place},{}", PLACES[at].1, options(&PLACES[at]));
+    let spec = format!("{}={place},{}", PLACES[at].name, options(&PLACES[at]));
     fabric.hosts[at].ringway.told(&["port", "add", &spec]).map(drop)
 }
 
@@ -57,15 +57,15 @@ fn reconnect(fabric: &mut Fabric, stage: &Stage) -> anyhow::Result<()> {
     fabric.must(0, &format!("ping -c 3 -i 0.2 -W 5 {ADDRESS}"))?;
     for (what, from, to) in [("to the other host", 0, 1), ("back", 1, 0)] {
         let what = format!("a silent guest reconnected {what}, and was not heard");
-        fabric.takes_less(stage, (&what, REACHED_MAX_MS), |fabric| {
+        fabric.takes_less(stage, &what, REACHED_MAX_MS, |fabric| {
             fabric.silence_ms(|fabric| {
-                fabric.hosts[from].ringway.remove(PLACES[from].1)?;
+                fabric.hosts[from].ringway.remove(PLACES[from].name)?;
                 add(fabric, to, &place)
             })
         })?;
     }
     testpmd.finish()?;
-    fabric.hosts[0].ringway.remove(PLACES[0].1)
+    fabric.hosts[0].ringway.remove(PLACES[0].name)
 }
 
 /// A new guest on that host, with its address.
@@ -76,9 +76,9 @@ fn boot(fabric: &Fabric, stage: &Stage, at: usize) -> anyhow::Result<Console> {
 }
 
 fn boot_without_address(fabric: &Fabric, stage: &Stage, at: usize) -> anyhow::Result<Console> {
-    let socket = stage.socket(PLACES[at].1);
+    let socket = stage.socket(PLACES[at].name);
     add(fabric, at, &format!("vm:{}", socket.display()))?;
-    let guest = uml::start(stage, PLACES[at].1, &socket)?;
+    let guest = uml::start(stage, PLACES[at].name, &socket)?;
     guest.wait_ready(0, BOOT_LIMIT)?;
     Ok(guest)
 }
@@ -87,24 +87,25 @@ fn boot_without_address(fabric: &Fabric, stage: &Stage, at: usize) -> anyhow::Re
 fn starts_anew(
     fabric: &mut Fabric,
     stage: &Stage,
-    (what, prepare): (&str, &str),
+    what: &str,
+    prepare: &str,
 ) -> anyhow::Result<()> {
     let mut guest = boot_without_address(fabric, stage, 1)?;
     let said = "a guest was started anew, and known on the other host after";
-    fabric.takes_less(stage, (said, REACHED_MAX_MS), |fabric| {
+    fabric.takes_less(stage, said, REACHED_MAX_MS, |fabric| {
         ms_until(|| {
             wait("it is known", || Ok(fabric.hosts[0].ports_of(&mac(3))? == ["vxlan10"]))
                 .with_context(|| fabric.tables(&mac(3)))
         })
     })?;
-    let sent = fabric.hosts[1].ringway.port(PLACES[1].1)?.moved(Direction::FromGuest);
+    let sent = fabric.hosts[1].ringway.port(PLACES[1].name)?.moved(Direction::FromGuest);
     ensure!(sent.packets == 0, "it has sent {} packets", sent.packets);
     uml::must(&mut guest, prepare)?;
     let said = format!("it {what}: from its address to its first answer");
     fabric
-        .takes_less(stage, (&said, REACHED_MAX_MS), |fabric| first_answer_ms(fabric, &mut guest))?;
+        .takes_less(stage, &said, REACHED_MAX_MS, |fabric| first_answer_ms(fabric, &mut guest))?;
     drop(guest);
-    fabric.hosts[1].ringway.remove(PLACES[1].1)
+    fabric.hosts[1].ringway.remove(PLACES[1].name)
 }
 
 /// From before it gets its address and its link to the first packet that comes back.

@@ -27,7 +27,7 @@ const SHORT_LIMIT: Duration = Duration::from_secs(20);
 /// A port with so many queue pairs, and an uplink.
 fn start(stage: &Stage, queues: u16) -> anyhow::Result<Scene<'_>> {
     let options = format!(",mac={MAC},mtu={MTU},queues={queues}");
-    Scene::with_tap(stage, &options, (ADDRESSES[0], MTU))
+    Scene::with_tap(stage, &options, ADDRESSES[0], MTU)
 }
 
 pub fn uml(stage: &Stage) -> anyhow::Result<()> {

@@ -39,11 +39,11 @@ fn all_queues(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     // Linux 6.1 forgets that it starts with one frame, and sets both kinds if one was asked
     // for.
     scene.must(0, "ethtool -C eth0 rx-usecs 50 rx-frames 16 tx-frames 1")?;
-    expect(scene, "calls", (16, 50), BY_GUEST)?;
-    expect(scene, "returns", (1, 0), BY_GUEST)?;
+    expect(scene, "calls", 16, 50, BY_GUEST)?;
+    expect(scene, "returns", 1, 0, BY_GUEST)?;
     scene.must(0, "ethtool -C eth0 tx-usecs 100 tx-frames 32")?;
-    expect(scene, "returns", (32, 100), BY_GUEST)?;
-    expect(scene, "calls", (16, 50), BY_GUEST)?;
+    expect(scene, "returns", 32, 100, BY_GUEST)?;
+    expect(scene, "calls", 16, 50, BY_GUEST)?;
     ensure!(scene.port(0)?.pacing("kicks")? == kicks, "kicks are none of its business");
     let shown = scene.must(0, "ethtool -c eth0")?;
     let words: Vec<&str> = shown.split_whitespace().collect();
@@ -64,18 +64,18 @@ fn out_of_range(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     }
     let refused = scene.port(0)?.refused_commands() - before;
     ensure!(refused >= 3, "{refused} refusals were counted");
-    expect(scene, "calls", (16, 50), BY_GUEST)?;
-    expect(scene, "returns", (32, 100), BY_GUEST)
+    expect(scene, "calls", 16, 50, BY_GUEST)?;
+    expect(scene, "returns", 32, 100, BY_GUEST)
 }
 
 fn single_queues(scene: &mut Scene<'_>, is_newest: bool) -> anyhow::Result<()> {
     let set = "ethtool -Q eth0 queue_mask 1 --coalesce";
-    if !knows(scene, is_newest, ("single queues", &format!("{set} rx-usecs 20 rx-frames 4")))? {
+    if !knows(scene, is_newest, "single queues", &format!("{set} rx-usecs 20 rx-frames 4"))? {
         return Ok(());
     }
-    expect(scene, "calls", (4, 20), BY_GUEST_FOR_QUEUE)?;
+    expect(scene, "calls", 4, 20, BY_GUEST_FOR_QUEUE)?;
     scene.must(0, &format!("{set} tx-usecs 70 tx-frames 8"))?;
-    expect(scene, "returns", (8, 70), BY_GUEST_FOR_QUEUE)?;
+    expect(scene, "returns", 8, 70, BY_GUEST_FOR_QUEUE)?;
     let before = scene.port(0)?.refused_commands();
     for beyond in ["rx-usecs 1000001", "rx-frames 32769", "tx-usecs 1000001"] {
         // For single queues, ethtool says so and does not fail.
@@ -84,16 +84,16 @@ fn single_queues(scene: &mut Scene<'_>, is_newest: bool) -> anyhow::Result<()> {
     }
     let refused = scene.port(0)?.refused_commands() - before;
     ensure!(refused >= 3, "{refused} refusals for one queue were counted");
-    expect(scene, "calls", (4, 20), BY_GUEST_FOR_QUEUE)?;
-    expect(scene, "returns", (8, 70), BY_GUEST_FOR_QUEUE)?;
+    expect(scene, "calls", 4, 20, BY_GUEST_FOR_QUEUE)?;
+    expect(scene, "returns", 8, 70, BY_GUEST_FOR_QUEUE)?;
     // A change that ethtool takes for none is not sent.
     scene.must(0, "ethtool -C eth0 rx-usecs 60 rx-frames 24")?;
-    expect(scene, "calls", (24, 60), BY_GUEST)
+    expect(scene, "calls", 24, 60, BY_GUEST)
 }
 
 /// The guest's kernel measures its traffic and sets the limits by itself.
 fn moderation(scene: &mut Scene<'_>, is_newest: bool) -> anyhow::Result<()> {
-    if !knows(scene, is_newest, ("adaptive-rx", "ethtool -C eth0 adaptive-rx on"))? {
+    if !knows(scene, is_newest, "adaptive-rx", "ethtool -C eth0 adaptive-rx on")? {
         return Ok(());
     }
     let mut pacing = scene.port(0)?.pacing("calls")?;
@@ -109,17 +109,13 @@ fn moderation(scene: &mut Scene<'_>, is_newest: bool) -> anyhow::Result<()> {
     ensure!(pacing.cause == BY_GUEST_FOR_QUEUE, "the guest has decided nothing: {pacing}");
     ensure!(pacing.window == MODERATED_PACKETS && is_choice, "not Linux' choice: {pacing}");
     scene.must(0, "ethtool -C eth0 adaptive-rx off")?;
-    expect(scene, "calls", (24, 60), BY_GUEST)?;
+    expect(scene, "calls", 24, 60, BY_GUEST)?;
     traffic::flood(&mut scene.side(0), ADDRESSES[1], PINGS)?;
-    expect(scene, "calls", (24, 60), BY_GUEST)
+    expect(scene, "calls", 24, 60, BY_GUEST)
 }
 
 /// Sets something that older kernels refuse.
-fn knows(
-    scene: &mut Scene<'_>,
-    is_newest: bool,
-    (what, line): (&str, &str),
-) -> anyhow::Result<bool> {
+fn knows(scene: &mut Scene<'_>, is_newest: bool, what: &str, line: &str) -> anyhow::Result<bool> {
     let (status, text) = scene.side(0).run(line)?;
     if status != 0 {
         let why = text.trim().replace('\n', ", ");
@@ -132,7 +128,8 @@ fn knows(
 fn expect(
     scene: &Scene<'_>,
     direction: &str,
-    (window, timer_us): (u64, u64),
+    window: u64,
+    timer_us: u64,
     cause: &str,
 ) -> anyhow::Result<()> {
     let wanted = Pacing { window, timer_us, cause: cause.to_string() };

@@ -48,7 +48,7 @@ pub fn control(stage: &Stage) -> anyhow::Result<()> {
 /// A guest that is spoken to all the while answers as soon as its link has come up: it is handed
 /// nothing before it can ask for the address to which it answers.
 pub fn link(stage: &Stage) -> anyhow::Result<()> {
-    let mut scene = Scene::with_tap(stage, "", (HERE, MTU))?;
+    let mut scene = Scene::with_tap(stage, "", HERE, MTU)?;
     scene.boot_uml(&[GUEST])?;
     let words = ["ping", "-n", "-D", "-O", "-i", "0.01", "-c", "120", "-W", "0.2", GUEST];
     for round in 0..LINKS.announced() {

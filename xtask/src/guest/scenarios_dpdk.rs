@@ -56,7 +56,7 @@ pub fn echo(stage: &Stage, switches: [bool; 3]) -> anyhow::Result<()> {
     let [packed, _, mergeable] = switches;
     let (mtu, jumbo) = if mergeable { (JUMBO, JUMBO_OPTIONS) } else { (MTU, "") };
     // Nothing is announced, and no side asks who has which address: only our packets come.
-    let scene = Scene::with_tap(stage, ",announce=off", (HERE, mtu))?;
+    let scene = Scene::with_tap(stage, ",announce=off", HERE, mtu)?;
     let ringway = &scene.ringway;
     let socket = stage.socket("vm0");
     net::ip(&format!("neigh add {THERE} lladdr 52:54:00:96:00:02 dev {TAP} nud permanent"))?;

@@ -37,8 +37,8 @@ pub fn networks(stage: &Stage) -> anyhow::Result<()> {
     for (own, other) in [(0, 1), (1, 0)] {
         let flood = format!("[3]:[0]:[32]:[{}]", HOSTS[other]);
         fabric.wait_route(own, &flood, true).context("type 3")?;
-        for (_, name, _, last, ip) in GUESTS.iter().filter(|guest| guest.0 == other) {
-            let station = format!("[2]:[0]:[48]:[{}]", mac(*last));
+        for Guest { name, last, ip, .. } in GUESTS.into_iter().filter(|guest| guest.host == other) {
+            let station = format!("[2]:[0]:[48]:[{}]", mac(last));
             fabric.wait_route(own, &station, true).with_context(|| format!("type 2: {name}"))?;
             let resident = format!("{station}:[32]:[{ip}]");
             fabric.wait_route(own, &resident, true).with_context(|| format!("its IP: {name}"))?;
@@ -77,7 +77,7 @@ pub fn moves(stage: &Stage) -> anyhow::Result<()> {
     for (what, from, to) in moves {
         stage.step(&format!("a silent guest moves {what}"));
         let what = format!("a silent guest moved {what}, and was not heard");
-        fabric.takes_less(stage, (&what, REACHED_MAX_MS), |fabric| {
+        fabric.takes_less(stage, &what, REACHED_MAX_MS, |fabric| {
             fabric.silence_ms(|fabric| {
                 fabric.hosts[from.0].ringway.set(from.1, "link=down")?;
                 fabric.hosts[to.0].ringway.set(to.1, "link=up")
@@ -87,12 +87,12 @@ pub fn moves(stage: &Stage) -> anyhow::Result<()> {
     stage.step("moves that overlap");
     move_to_and_fro(&fabric)?;
     let what = format!("after {MOVES} moves to and fro all tables were right");
-    fabric.takes_less(stage, (&what, SETTLED_MAX_MS), |fabric| {
+    fabric.takes_less(stage, &what, SETTLED_MAX_MS, |fabric| {
         ms_until(|| wait_settled(fabric, &mac(3)))
     })?;
     stage.step("a guest leaves");
     let what = "an address was gone on the other host, after its port,";
-    fabric.takes_less(stage, (what, GONE_MAX_MS), |fabric| leave(fabric, &mac(3)))?;
+    fabric.takes_less(stage, what, GONE_MAX_MS, |fabric| leave(fabric, &mac(3)))?;
     stage.step("a host is lost");
     fabric.hosts[0].ringway.set("e", "link=up")?;
     fabric.must(0, "ping -c 3 -i 0.2 -W 5 172.16.0.2")?;
@@ -124,12 +124,12 @@ fn end_floods(fabric: &Fabric, host: usize, other: &str) -> anyhow::Result<()> {
 
 /// Packets from one guest to another go to that port of its ringway, and nowhere else.
 fn knows_the_way(fabric: &Fabric, from: &Guest, to: &Guest, way: &str) -> anyhow::Result<()> {
-    let dst = format!("dst={}", mac(to.3));
-    let [src_ip, dst_ip] = [format!("src_ip={}", from.4), format!("dst_ip={}", to.4)];
-    let question = ["trace", from.1, &dst, &src_ip, &dst_ip];
-    let told: TraceReply = fabric.hosts[from.0].ringway.told_json(&question)?;
+    let dst = format!("dst={}", mac(to.last));
+    let [src_ip, dst_ip] = [format!("src_ip={}", from.ip), format!("dst_ip={}", to.ip)];
+    let question = ["trace", from.name, &dst, &src_ip, &dst_ip];
+    let told: TraceReply = fabric.hosts[from.host].ringway.told_json(&question)?;
     let verdict = told.verdict;
-    ensure!(verdict == format!("goes to {way}"), "a packet from {}: {verdict}", from.1);
+    ensure!(verdict == format!("goes to {way}"), "a packet from {}: {verdict}", from.name);
     Ok(())
 }
 
@@ -162,7 +162,7 @@ fn wait_settled(fabric: &Fabric, mac: &str) -> anyhow::Result<()> {
 /// `c` leaves; how long the other host knows it, in milliseconds.
 fn leave(fabric: &Fabric, mac: &str) -> anyhow::Result<f64> {
     ensure!(fabric.hosts[0].knows(mac)?, "it was there");
-    let resident = format!("[2]:[0]:[48]:[{mac}]:[32]:[{}]", MOVED.4);
+    let resident = format!("[2]:[0]:[48]:[{mac}]:[32]:[{}]", MOVED.ip);
     fabric.wait_route(0, &resident, true)?;
     ms_until(|| {
         fabric.hosts[1].ringway.remove("c")?;

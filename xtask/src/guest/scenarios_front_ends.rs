@@ -50,15 +50,16 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
         thread::sleep(PAUSE);
         monitor.type_line(on).map(drop)
     };
-    echo.live_through(stage, (PAUSES.announced(), "pauses"), |_| {
+    echo.live_through(stage, PAUSES.announced(), "pauses", |_| {
         pause(&mut monitor, ["stop", "cont"])
     })?;
     ask_about_queues(&mut scene, &mut monitor, &mut echo)?;
     let [off, on] = ["set_link n0 off", "set_link n0 on"];
-    let links = (LINK_ROUNDS, "times without a link");
-    echo.live_through(stage, links, |_| pause(&mut monitor, [off, on]))?;
+    echo.live_through(stage, LINK_ROUNDS, "times without a link", |_| {
+        pause(&mut monitor, [off, on])
+    })?;
     echo.check_twice(0)?;
-    echo.live_through(stage, (KILL_ROUNDS, "kills"), |_| scene.kill())?;
+    echo.live_through(stage, KILL_ROUNDS, "kills", |_| scene.kill())?;
     echo.check_twice(KILL_ROUNDS)?;
     scene.port(0)?.check_negotiated(format_name(packed), &[])?;
     scene.finish()
@@ -102,7 +103,7 @@ pub fn dpdk_server(stage: &Stage, packed: bool) -> anyhow::Result<()> {
     let mut echo = Echo::start(stage)?;
     echo.wait_for_more().context("before anything")?;
     let kills = KILLS.announced();
-    echo.live_through(stage, (kills, "kills"), |round| {
+    echo.live_through(stage, kills, "kills", |round| {
         // The packets that are waited for have come through the last one.
         if round == 2 {
             scene.port(0)?.check_negotiated(format_name(packed), &[])?;
@@ -141,7 +142,8 @@ impl Echo {
     fn live_through(
         &mut self,
         stage: &Stage,
-        (rounds, what): (u64, &str),
+        rounds: u64,
+        what: &str,
         mut happens: impl FnMut(u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         for round in 1..=rounds {

@@ -76,7 +76,7 @@ pub(super) struct Outage {
 
 impl Outage {
     /// Not more was lost than may be in so many; said in any case.
-    pub(super) fn check(self, stage: &Stage, (what, times): (What, u32)) -> anyhow::Result<()> {
+    pub(super) fn check(self, stage: &Stage, what: What, times: u32) -> anyhow::Result<()> {
         let (lost, gap_ms) = (self.lost, self.gap.as_millis());
         stage.note(&format!("{what:?}: {lost} lost in {times}, none for {gap_ms} ms"));
         let is_crash = what == What::Crash;
@@ -107,7 +107,7 @@ pub fn qemu(stage: &Stage, packed: bool) -> anyhow::Result<()> {
 
 /// A User Mode Linux guest, which would never connect again.
 pub fn uml(stage: &Stage) -> anyhow::Result<()> {
-    let mut scene = Scene::with_tap(stage, "", (HERE, MTU))?;
+    let mut scene = Scene::with_tap(stage, "", HERE, MTU)?;
     scene.boot_uml(&[GUEST])?;
     undisturbed(&mut scene)?;
     scene.finish()
@@ -155,8 +155,8 @@ fn undisturbed(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         }
         scene.stage.step(&format!("{times} times {what:?} under ping, TCP both ways and UDP"));
         // Each has a log of its own.
-        let outage = repeat(scene, (what, times), &format!("ping{number}"))?;
-        outage.check(scene.stage, (what, times))?;
+        let outage = repeat(scene, what, times, &format!("ping{number}"))?;
+        outage.check(scene.stage, what, times)?;
     }
     ensure!(scene.must(0, changes)? == before, "the guest saw its link change");
     check_stayed(&scene.ringway)
@@ -184,7 +184,7 @@ pub(super) fn disturb(ringway: &Ringway, what: What, times: u32) -> anyhow::Resu
 }
 
 /// Pings live through it, and two TCP connections, and numbered packets in both directions.
-fn repeat(scene: &mut Scene<'_>, (what, times): (What, u32), name: &str) -> anyhow::Result<Outage> {
+fn repeat(scene: &mut Scene<'_>, what: What, times: u32, name: &str) -> anyhow::Result<Outage> {
     let seconds = 2 + times * if what == What::Crash { 1 } else { 2 };
     let pings = seconds * 1000 / PING_EVERY_MS;
     let words = format!("ping -n -D -i 0.{PING_EVERY_MS:03} -c {pings} -W 2 {GUEST}");

@@ -33,7 +33,7 @@ const LAST: Duration = Duration::from_millis(500);
 const IN_HAND_MAX: u64 = 64;
 
 pub fn dpdk(stage: &Stage) -> anyhow::Result<()> {
-    let scene = Scene::with_tap(stage, &format!(",mac={MAC}"), (HERE, MTU))?;
+    let scene = Scene::with_tap(stage, &format!(",mac={MAC}"), HERE, MTU)?;
     net::ip(&format!("neigh add {THERE} lladdr {MAC} dev {TAP} nud permanent"))?;
     let words = scene.ringway.attach("vm0", "dpdk")?;
     stage.step(&words.join(" "));
@@ -42,7 +42,7 @@ pub fn dpdk(stage: &Stage) -> anyhow::Result<()> {
     for (what, times) in restart::each() {
         stage.step(&format!("{times} times {what:?}"));
         let (outage, distinct) = stream(&scene.ringway, what, times)?;
-        outage.check(stage, (what, times))?;
+        outage.check(stage, what, times)?;
         came += distinct;
     }
     restart::check_stayed(&scene.ringway)?;

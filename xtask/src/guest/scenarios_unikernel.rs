@@ -97,7 +97,7 @@ pub fn serve(stage: &Stage, case: &UnikernelCase) -> anyhow::Result<()> {
             forwarded_traffic(stage, case)
         }
         DeviceCase::Ringway => {
-            let mut scene = Scene::with_tap(stage, &format!(",mac={MAC}"), (HERE, MTU))?;
+            let mut scene = Scene::with_tap(stage, &format!(",mac={MAC}"), HERE, MTU)?;
             let socket = stage.socket("vm0");
             let chardev = format!("socket,id=c0,path={}", socket.display());
             let guest = boot(stage, case, "vhost-user,id=n0,chardev=c0", &chardev)?;

@@ -48,7 +48,8 @@ impl<'a> Scene<'a> {
     pub fn with_tap(
         stage: &'a Stage,
         options: &str,
-        (address, mtu): (&str, u32),
+        address: &str,
+        mtu: u32,
     ) -> anyhow::Result<Self> {
         let ports = [port(stage, "vm0", options), format!("up=tap:{TAP},mtu={mtu}")];
         let scene = Self::start(stage, &ports, &[])?;
