@@ -14,12 +14,8 @@
 //! time: [`Session::complete`] comes before the next [`Session::handle`].
 
 mod device;
-mod kicks;
-mod log;
 mod ring;
 mod view;
-
-use ringway_virtq::{Areas, Format, QueueOptions};
 
 pub use view::RingView;
 
@@ -30,9 +26,7 @@ use crate::message::{
     Message, PROTOCOL_FEATURES_BIT, ProtocolFeatures, Reply, Request, has_own_reply,
 };
 use crate::refusal::Refusal;
-use crate::ring_state::{Kick, RingState, Running, area_lens};
-
-use log::{VHOST_BITS, VRING_LOG};
+use crate::ring_state::{RingState, Running};
 
 const NOTIFY_ON_EMPTY: u64 = 1 << 24;
 const INDIRECT_DESC: u64 = 1 << 28;
@@ -205,16 +199,6 @@ impl Session {
         }
     }
 
-    /// The virtio features that the driver has accepted, if it has.
-    pub fn features(&self) -> Option<u64> {
-        self.accepted.map(|accepted| accepted & !VHOST_BITS)
-    }
-
-    /// The protocol features that the front-end has accepted.
-    pub fn protocol_features(&self) -> ProtocolFeatures {
-        self.protocol_features
-    }
-
     /// The rings that run, as far as this session knows.
     pub fn running(&self) -> impl Iterator<Item = u16> + '_ {
         let running = self.rings.iter().enumerate().filter(|(_, ring)| ring.running.is_some());
@@ -318,57 +302,6 @@ impl Session {
             self.settle_discarding(index, plan)?;
         }
         self.settle_watch(plan)
-    }
-
-    /// Where the ring is, in guest-physical addresses, if it ought to run.
-    fn wanted_areas(&self, ring: &RingState) -> Option<Areas> {
-        self.started_areas(ring).filter(|_| self.is_enabled(ring))
-    }
-
-    fn is_enabled(&self, ring: &RingState) -> bool {
-        ring.enabled == Some(true)
-            || self.accepted.is_some_and(|accepted| accepted & PROTOCOL_FEATURES_BIT == 0)
-    }
-
-    /// Where the ring is, if it is started, enabled or not.
-    fn started_areas(&self, ring: &RingState) -> Option<Areas> {
-        self.accepted?;
-        let may_not = ring.has_failed || ring.is_suspended || self.waits_for_log();
-        if may_not || matches!(ring.kick, Kick::Missing) {
-            return None;
-        }
-        self.areas(ring)
-    }
-
-    /// Where the ring is, if everything about that is known and it lies inside memory.
-    fn areas(&self, ring: &RingState) -> Option<Areas> {
-        let (size, at, format) = (ring.size?, ring.addresses?, self.format());
-        if format == Format::Split && !size.is_power_of_two() {
-            return None;
-        }
-        let (descriptor, driver, device) = area_lens(size, format, self.options().event_idx);
-        let areas = Areas::new(
-            self.memory.translate(at.descriptor, descriptor)?,
-            self.memory.translate(at.driver, driver)?,
-            self.memory.translate(at.device, device)?,
-        );
-        let device_log = if at.flags & VRING_LOG != 0 { at.log } else { areas.device };
-        Some(Areas { device_log, ..areas })
-    }
-
-    fn format(&self) -> Format {
-        let packed = self.accepted.unwrap_or(0) & RING_PACKED != 0;
-        if packed { Format::Packed } else { Format::Split }
-    }
-
-    fn options(&self) -> QueueOptions {
-        let accepted = self.accepted.unwrap_or(0);
-        QueueOptions {
-            event_idx: accepted & EVENT_IDX != 0,
-            indirect: accepted & INDIRECT_DESC != 0,
-            in_order: accepted & IN_ORDER != 0,
-            notify_on_empty: accepted & NOTIFY_ON_EMPTY != 0,
-        }
     }
 }
 

@@ -47,7 +47,7 @@ const PORT_THERE: u16 = 7002;
 const DEVICE: &str = "$(ls /sys/class/net | grep eth)";
 
 /// A guest, and where it is.
-pub struct Guest {
+pub struct MigrationGuest {
     pub console: Console,
     pub monitor: Monitor,
     pub host: usize,
@@ -57,7 +57,7 @@ pub struct Guest {
 pub struct Scene<'a> {
     pub stage: &'a Stage,
     pub ringways: [Ringway; 2],
-    pub guest: Guest,
+    pub guest: MigrationGuest,
     options: String,
     netdev: String,
     /// QEMUs up to now.
@@ -176,7 +176,7 @@ impl<'a> Scene<'a> {
     }
 
     /// A QEMU at the other host that waits for the guest.
-    pub fn start_incoming(&mut self, more: &[&str]) -> anyhow::Result<Guest> {
+    pub fn start_incoming(&mut self, more: &[&str]) -> anyhow::Result<MigrationGuest> {
         let more = [&["-incoming", "defer"], more].concat();
         let host = 1 - self.guest.host;
         self.started += 1;
@@ -210,14 +210,14 @@ impl<'a> Scene<'a> {
     }
 
     /// The guest, which was paused there, goes on at its new place.
-    pub fn go_on_at(&mut self, next: Guest) -> anyhow::Result<()> {
+    pub fn go_on_at(&mut self, next: MigrationGuest) -> anyhow::Result<()> {
         self.guest = next;
         self.guest.monitor.execute("cont", &json!({}))?;
         self.wait_alive()
     }
 
     /// Memory begins to be copied.
-    pub fn begin(&mut self, next: &mut Guest) -> anyhow::Result<()> {
+    pub fn begin(&mut self, next: &mut MigrationGuest) -> anyhow::Result<()> {
         let place = self.stage.file(&format!("migration{}", self.started));
         let place = json!({ "uri": format!("unix:{}", place.display()) });
         next.monitor.execute("migrate-incoming", &place)?;
@@ -263,7 +263,7 @@ fn start_qemu(
     (host, number): (usize, usize),
     [device_options, netdev_options]: [&str; 2],
     more: &[&str],
-) -> anyhow::Result<Guest> {
+) -> anyhow::Result<MigrationGuest> {
     let place = stage.file(&format!("monitor{number}"));
     let monitor: Option<&Path> = Some(&place);
     let (memory, kernel_words) = (MEMORY, KERNEL_WORDS);
@@ -272,7 +272,7 @@ fn start_qemu(
     let name = format!("guest{number}");
     let console = qemu::start(stage, &name, &socket(stage, host), &machine)?;
     let monitor = Monitor::connect_soon(&place, LIMIT)?;
-    Ok(Guest { console, monitor, host })
+    Ok(MigrationGuest { console, monitor, host })
 }
 
 /// Waits until all of the guest has gone, or come; what QEMU tells of that.

@@ -23,7 +23,7 @@ use ringway_guests::{Ringway, Stage};
 
 use serde_json::Value;
 
-use super::migration_scene::{Device, Guest, Scene, set_speed, wait_completed};
+use super::migration_scene::{Device, MigrationGuest, Scene, set_speed, wait_completed};
 
 /// How often a guest moves in each scenario.
 const ROUNDS: Extent = Extent::new("RINGWAY_MIGRATIONS_COMPARED", 2, 20);
@@ -109,7 +109,7 @@ fn move_paused(
     scene: &mut Scene<'_>,
     flood: &Numbered,
     disturbance: Disturbance,
-) -> anyhow::Result<(Guest, Vec<usize>)> {
+) -> anyhow::Result<(MigrationGuest, Vec<usize>)> {
     let mut next = scene.start_incoming(&["-S"])?;
     set_speed(&mut scene.guest.monitor, SLOW)?;
     scene.begin(&mut next)?;

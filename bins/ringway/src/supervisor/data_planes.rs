@@ -209,10 +209,10 @@ impl Supervisor {
 
     fn answered(&mut self, ask: u32) {
         let Some((question, text)) = self.questions.answered(ask, &mut self.planes) else { return };
-        let failed = self.reloads.failed;
-        let complete = |told| stats(told, &self.ports, &self.planes, &self.setup, failed);
+        let (Self { ports, planes, setup, .. }, failed) = (&*self, self.reloads.failed);
+        let complete = |told| stats(told, ports, planes, setup, failed);
         let client = question.client;
-        let (reply, fds) = question.reply(&text, &self.ports, complete);
+        let (reply, fds) = question.reply(&text, ports, complete);
         self.control.answer_with(client, &reply, fds);
     }
 
@@ -315,8 +315,9 @@ impl Supervisor {
     ) -> Result<(), Vec<String>> {
         self.planes.succession.may_hand_over().map_err(|why| vec![why.to_owned()])?;
         if program.is_some() && !self.control.is_trusted(client) {
-            let why = "not permitted: only ringway's own user and root may name one";
-            return Err(vec![why.to_owned()]);
+            return Err(vec![
+                "not permitted: only ringway's own user and root may name one".into(),
+            ]);
         }
         let (path, file) = chosen_program(program).map_err(|why| vec![why])?;
         self.programs.other = Some(file);

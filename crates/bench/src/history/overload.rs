@@ -49,7 +49,7 @@ pub(super) fn measure(
 ) -> anyhow::Result<[[f64; COLUMNS.len()]; ROWS.len()]> {
     let run = |(_, early, fails_every), rate| {
         let guest = |driver: &mut Driver, stop: &AtomicBool| {
-            Guest::new(early, fails_every).receive(driver, stop)
+            OverloadGuest::new(early, fails_every).receive(driver, stop)
         };
         let host = |(to_guest, _): Device<'_>| offer(to_guest, rate, duration);
         let ([received, failed], (offered, put, seconds)) =
@@ -75,13 +75,13 @@ pub(super) fn measure(
 /// About what Linux keeps about a packet.
 type Descriptor = Box<[u8; 256]>;
 
-struct Guest {
+struct OverloadGuest {
     /// Of buffers that wait, where they are allocated early.
     early: Option<VecDeque<Descriptor>>,
     fails_every: Option<u64>,
 }
 
-impl Guest {
+impl OverloadGuest {
     fn new(is_early: bool, fails_every: Option<u64>) -> Self {
         let all = || (0..RINGS.queue_size).map(|_| Descriptor::new([0; 256])).collect();
         Self { early: is_early.then(all), fails_every }
@@ -175,9 +175,9 @@ mod tests {
 
     #[test]
     fn descriptors_are_replaced_one_by_one() {
-        let mut guest = Guest::new(true, None);
+        let mut guest = OverloadGuest::new(true, None);
         guest.allocate(2);
         assert_eq!(guest.early.map(|early| early.len()), Some(RINGS.queue_size.into()));
-        assert!(Guest::new(false, None).early.is_none());
+        assert!(OverloadGuest::new(false, None).early.is_none());
     }
 }

@@ -18,7 +18,7 @@ use crate::port::{Carrier, Port};
 
 /// Everything that one worker can send packets to.
 #[derive(Debug, Default)]
-pub(crate) struct Ports {
+pub(crate) struct PortTable {
     /// By their number; never more than [`PORTS_MAX`].
     pub(crate) ports: Vec<Port>,
     /// By the number of the slot.
@@ -29,7 +29,7 @@ pub(crate) struct Ports {
     routers: Vec<PortId>,
 }
 
-impl Ports {
+impl PortTable {
     /// A port, which exists from now on.
     pub(crate) fn port(&mut self, id: PortId) -> &mut Port {
         let at = usize::from(id.0);

@@ -8,7 +8,7 @@ use crate::forward::rewrite::Rewriter;
 use crate::os::clock::now;
 use crate::pace::Flush;
 use crate::port::queue_pair::{End, PayloadLifetime};
-use crate::port::table::Ports;
+use crate::port::table::PortTable;
 
 /// The receivers that are told where a guest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) fn announce(
     (id, mac): (PortId, MacAddress),
     to: AnnounceTo,
     switch: &mut Switch,
-    ports: &mut Ports,
+    ports: &mut PortTable,
     rewriter: &mut Rewriter,
 ) -> bool {
     if ports.ports.get(usize::from(id.0)).is_none_or(|port| !port.carrier.is_up()) {

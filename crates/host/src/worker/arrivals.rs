@@ -21,7 +21,7 @@ use crate::pace::Flush;
 use crate::peers::WorkerPeers;
 use crate::peers::ring::HandedOver;
 use crate::port::queue_pair::{End, PayloadLifetime};
-use crate::port::table::Ports;
+use crate::port::table::PortTable;
 use crate::worker::schedule::Schedule;
 
 /// How often a guest may post too few buffers while it is being asked to say when it has some.
@@ -29,7 +29,7 @@ const RACES_MAX: usize = 3;
 
 /// The parts of a worker that deliver packets of other workers.
 pub(crate) struct Arrivals<'a> {
-    pub(crate) ports: &'a mut Ports,
+    pub(crate) ports: &'a mut PortTable,
     pub(crate) schedule: &'a mut Schedule,
     pub(crate) completion: &'a mut Completion,
     /// Captures, if there are any.

@@ -10,7 +10,7 @@ use ringway_device::Queue;
 use ringway_switch::{PortId, Shared, Switch};
 
 use crate::port::queue_pair::End;
-use crate::port::table::Ports;
+use crate::port::table::PortTable;
 
 /// The switch, and what follows from it.
 pub(crate) struct Bridge {
@@ -56,7 +56,7 @@ impl Bridge {
     }
 
     /// Queues of a slot, or its link, are others now.
-    pub(crate) fn refresh_claim(&mut self, slot: PortId, ports: &Ports) {
+    pub(crate) fn refresh_claim(&mut self, slot: PortId, ports: &PortTable) {
         let Some(pair) = ports.slots.get(usize::from(slot.0)) else { return };
         // The first pair decides, on its worker.
         if pair.pair.pair != 0 {

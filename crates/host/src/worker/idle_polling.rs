@@ -26,7 +26,7 @@ use rustix::thread::sched_yield;
 use crate::os::clock::{self, now};
 use crate::os::system_calls::count_system_call;
 use crate::peers::WorkerPeers;
-use crate::port::table::Ports;
+use crate::port::table::PortTable;
 use crate::worker::schedule::Schedule;
 
 /// Between two polls of the file descriptors without sleeping, in nanoseconds: twenty times what
@@ -78,7 +78,7 @@ impl IdlePolling {
     pub(crate) fn pause(
         &mut self,
         schedule: &mut Schedule,
-        ports: &mut Ports,
+        ports: &mut PortTable,
         peers: &WorkerPeers,
     ) -> Pause {
         let has_found = std::mem::take(&mut self.has_found);
@@ -135,7 +135,7 @@ impl IdlePolling {
     }
 
     /// Polls the queues that have run empty again, without arming them.
-    fn leave_unarmed(&mut self, schedule: &mut Schedule, ports: &mut Ports) {
+    fn leave_unarmed(&mut self, schedule: &mut Schedule, ports: &mut PortTable) {
         while let Some(slot) = self.unarmed.pop() {
             if let Some(guest) = ports.guest(slot) {
                 guest.keep_polling(schedule.turn_at);
@@ -144,7 +144,7 @@ impl IdlePolling {
         }
     }
 
-    fn arm_idle_queues(&mut self, schedule: &mut Schedule, ports: &mut Ports) {
+    fn arm_idle_queues(&mut self, schedule: &mut Schedule, ports: &mut PortTable) {
         while let Some(slot) = self.unarmed.pop() {
             if !ports.at(slot).arm_idle() {
                 schedule.ready.add(slot);

@@ -47,7 +47,7 @@ use crate::os::clock::{now, thread_time};
 use crate::os::eventfd::EventFd;
 use crate::os::poller::{Events, Poller};
 use crate::peers::WorkerPeers;
-use crate::port::table::Ports;
+use crate::port::table::PortTable;
 use crate::worker::arrivals::Arrivals;
 use crate::worker::bridge::Bridge;
 use crate::worker::control_channel::ControlChannel;
@@ -68,7 +68,7 @@ const JOBS_MAX: usize = 64;
 
 /// The data path thread.
 pub struct Worker {
-    pub(crate) ports: Ports,
+    pub(crate) ports: PortTable,
     pub(crate) bridge: Bridge,
     pub(crate) poller: Poller,
     pub(crate) control: ControlChannel,
@@ -120,7 +120,7 @@ impl Worker {
         poller.add_edge(control.bell().as_fd(), PollToken::Job.token())?;
         poller.add_edge(peers.wake_flag().bell().as_fd(), PollToken::Peer.token())?;
         Ok(Self {
-            ports: Ports::default(),
+            ports: PortTable::default(),
             bridge: Bridge::new(switch),
             poller,
             control,

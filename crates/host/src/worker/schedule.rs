@@ -20,7 +20,7 @@ use crate::port::hold_credit::HOLD_MAX_NS;
 use crate::port::queue_pair::QueuePair;
 use crate::port::room::{Backlog, RoomAt};
 use crate::port::slot_list::SlotList;
-use crate::port::table::Ports;
+use crate::port::table::PortTable;
 use crate::uml::UmlRetryTimer;
 use crate::worker::holds::{Hold, Holds};
 
@@ -62,7 +62,7 @@ impl Schedule {
     }
 
     /// Calls those guests again that may have slept through the last call.
-    pub(crate) fn call_again(&mut self, ports: &mut Ports) {
+    pub(crate) fn call_again(&mut self, ports: &mut PortTable) {
         if !self.uml_retries.take(self.turn_at) {
             return;
         }
@@ -78,7 +78,7 @@ impl Schedule {
         &mut self,
         from: PortId,
         visit: VisitEnd,
-        (ports, note): (&mut Ports, VisitNote<'_>),
+        (ports, note): (&mut PortTable, VisitNote<'_>),
     ) {
         let flush = Flush { more: visit == VisitEnd::More, ..Flush::at_end() };
         // A packet that was only staged for a tap lies in the sender's memory until it is written.
@@ -93,7 +93,7 @@ impl Schedule {
         &mut self,
         visit: VisitEnd,
         flush: Flush,
-        (ports, note): (&mut Ports, VisitNote<'_>),
+        (ports, note): (&mut PortTable, VisitNote<'_>),
     ) -> bool {
         let mut call_again = false;
         while let Some(to) = self.dirty.pop_back() {
@@ -112,7 +112,7 @@ impl Schedule {
     /// How long the worker may sleep. While there is something to do, not at all. Otherwise until
     /// the first hold or backlog ends, a guest is to be called again, or a moderator's timer ends;
     /// `None`: until something wakes the worker.
-    pub(crate) fn sleep_at_most(&self, ports: &Ports, peers: &WorkerPeers) -> Option<Duration> {
+    pub(crate) fn sleep_at_most(&self, ports: &PortTable, peers: &WorkerPeers) -> Option<Duration> {
         if !self.ready.is_empty() || !peers.may_sleep(self.holds.workers()) {
             return Some(Duration::ZERO);
         }
@@ -123,7 +123,7 @@ impl Schedule {
         Some(Duration::from_nanos(first.since(now())))
     }
 
-    fn first_backlog_end(&self, ports: &Ports) -> Option<Nanos> {
+    fn first_backlog_end(&self, ports: &PortTable) -> Option<Nanos> {
         if self.backlogs == 0 {
             return None;
         }
@@ -132,7 +132,7 @@ impl Schedule {
     }
 
     /// Room came up there: every slot whose packet waits for it is visited again.
-    pub(crate) fn release(&mut self, to: RoomAt, ports: &mut Ports) {
+    pub(crate) fn release(&mut self, to: RoomAt, ports: &mut PortTable) {
         while let Some((slot, _)) = self.holds.take(|_, hold| hold.to == Some(to)) {
             self.ready.add(slot);
         }
@@ -143,7 +143,7 @@ impl Schedule {
     pub(crate) fn release_slot(
         &mut self,
         slot: PortId,
-        ports: &mut Ports,
+        ports: &mut PortTable,
         peers: &mut WorkerPeers,
     ) {
         self.release(RoomAt::Slot(slot), ports);
@@ -151,7 +151,7 @@ impl Schedule {
     }
 
     /// A packet waits no longer. The receiver is charged only while other packets wait for it.
-    fn end_credit(&self, at: RoomAt, ports: &mut Ports) {
+    fn end_credit(&self, at: RoomAt, ports: &mut PortTable) {
         let RoomAt::Slot(slot) = at else { return };
         let Some(QueuePair { room, .. }) = ports.get(slot) else { return };
         let is_charged = room.credit.is_waiting() && room.backlog.is_none();
@@ -168,7 +168,7 @@ impl Schedule {
     }
 
     /// The hold on the slot's next packet does not matter any more.
-    pub(crate) fn forget_hold(&mut self, slot: PortId, ports: &mut Ports) {
+    pub(crate) fn forget_hold(&mut self, slot: PortId, ports: &mut PortTable) {
         let taken = self.holds.take(|waiting, _| waiting == slot);
         if let Some(to) = taken.and_then(|(_, hold)| hold.to) {
             self.end_credit(to, ports);
@@ -176,7 +176,7 @@ impl Schedule {
     }
 
     /// Ends the waits whose time is over, and those for rings that have room.
-    pub(crate) fn end_expired_holds(&mut self, ports: &mut Ports, peers: &mut WorkerPeers) {
+    pub(crate) fn end_expired_holds(&mut self, ports: &mut PortTable, peers: &mut WorkerPeers) {
         if self.holds.is_empty() && self.backlogs == 0 {
             return;
         }
@@ -216,7 +216,7 @@ impl Schedule {
         id: PortId,
         to: RoomAt,
         is_endless: bool,
-        (ports, peers): (&mut Ports, &WorkerPeers),
+        (ports, peers): (&mut PortTable, &WorkerPeers),
     ) {
         match to {
             RoomAt::Worker(worker) => peers.ask_for_room(worker),
@@ -245,7 +245,7 @@ impl Schedule {
 
     /// Room came up, or the time is up: packets that wait for this receiver are offered to it
     /// again.
-    fn end_backlog(&mut self, slot: PortId, ports: &mut Ports, peers: &mut WorkerPeers) {
+    fn end_backlog(&mut self, slot: PortId, ports: &mut PortTable, peers: &mut WorkerPeers) {
         if self.backlogs == 0 {
             return;
         }
@@ -265,7 +265,7 @@ impl Schedule {
     pub(crate) fn end_backlogs_if(
         &mut self,
         is_over: impl Fn(Backlog) -> bool,
-        ports: &mut Ports,
+        ports: &mut PortTable,
         peers: &mut WorkerPeers,
     ) {
         if self.backlogs == 0 {

@@ -11,7 +11,7 @@ use crate::pace::PaceSnapshot;
 use crate::port::guest_end::GuestEnd;
 use crate::port::queue_mode::{QueueSnapshot, running_queues};
 use crate::port::queue_pair::{End, QueuePair};
-use crate::port::table::Ports;
+use crate::port::table::PortTable;
 use crate::port::waits::WaitCounts;
 use crate::worker::holds::Holds;
 
@@ -47,7 +47,7 @@ pub struct PortSnapshot {
 
 /// Counters of all slots, in the second with this number.
 pub(crate) fn snapshots(
-    ports: &Ports,
+    ports: &PortTable,
     holds: &Holds,
     switch: &Switch,
     second: u64,
@@ -63,7 +63,7 @@ pub(crate) fn snapshots(
 
 /// Notes in the journal what all slots have counted. What has just come goes on from what was
 /// counted there before.
-pub(crate) fn note_counts(ports: &mut Ports, switch: &Switch, line: &mut WorkerLine) {
+pub(crate) fn note_counts(ports: &mut PortTable, switch: &Switch, line: &mut WorkerLine) {
     for (slot, pair) in ports.slots.iter_mut().enumerate() {
         let Some(mut counts) = pair.counts() else { continue };
         if pair.pair.pair == 0 {

@@ -32,7 +32,7 @@ use crate::memory::scratch::Scratch;
 use crate::os::clock::now;
 use crate::os::page_faults::Counts;
 use crate::port::queue_pair::QueuePair;
-use crate::port::table::Ports;
+use crate::port::table::PortTable;
 
 /// A visit that takes longer is slow, in nanoseconds.
 const SLOW_NS: u64 = 5_000_000;
@@ -201,7 +201,7 @@ impl StallGuard {
 
     /// The clock was read: the last visit is over, if there was one.
     #[inline]
-    pub(crate) fn visit_over(&mut self, now: Nanos, ports: &mut Ports) {
+    pub(crate) fn visit_over(&mut self, now: Nanos, ports: &mut PortTable) {
         let took_ns = now.since(std::mem::replace(&mut self.began, now));
         if took_ns >= self.slow_ns {
             self.look_into_slow_visit(now, took_ns, ports);
@@ -216,7 +216,7 @@ impl StallGuard {
     }
 
     #[cold]
-    fn look_into_slow_visit(&mut self, now: Nanos, took_ns: u64, ports: &mut Ports) {
+    fn look_into_slow_visit(&mut self, now: Nanos, took_ns: u64, ports: &mut PortTable) {
         let (before, waits) = (self.counts, self.waits);
         self.count_now(now);
         if self.counts.is_stall(before, waits, took_ns) {
@@ -227,7 +227,7 @@ impl StallGuard {
 
     /// A port in whose guest's memory the worker has slept for too long; told once.
     #[cold]
-    pub(crate) fn take_stalled(&self, ports: &mut Ports) -> Option<PortId> {
+    pub(crate) fn take_stalled(&self, ports: &mut PortTable) -> Option<PortId> {
         let is_stalled = |pair: &QueuePair| {
             pair.faults.stalled_ns >= STALLED_MAX_NS || pair.faults.untouched >= UNTOUCHED_MAX
         };
@@ -241,7 +241,7 @@ impl StallGuard {
 
     /// The worker watches on, or its time is over.
     #[cold]
-    pub(crate) fn watch_on(&mut self, now: Nanos, ports: &mut Ports) {
+    pub(crate) fn watch_on(&mut self, now: Nanos, ports: &mut PortTable) {
         let faults = || ports.slots.iter().map(|pair| &pair.faults);
         let visits = faults().fold(0, |sum: u32, it| sum.wrapping_add(it.timed_visits));
         let visits_before = std::mem::replace(&mut self.timed_visits, visits);

@@ -1,11 +1,12 @@
 //! The requests about the device as a whole: features, status, reset, configuration space, memory.
 
-use super::log::{LOG_ALL, VHOST_BITS};
+use super::view::{LOG_ALL, VHOST_BITS};
 use super::{ACCESS_PLATFORM, Plan, Session};
 use crate::effect::{Answer, Effect};
 use crate::memory_table::{Change, MemoryTable};
 use crate::message::{
-    CONFIG_LEN_MAX, MemoryRange, MemoryRegion, PROTOCOL_FEATURES_BIT, ProtocolFeatures, Reply,
+    CONFIG_LEN_MAX, LogArea, MemoryRange, MemoryRegion, PROTOCOL_FEATURES_BIT, ProtocolFeatures,
+    Reply,
 };
 use crate::refusal::Refusal;
 use crate::ring_state::{Kick, RingState};
@@ -190,5 +191,65 @@ impl Session {
 
     pub(super) fn slots_max(&self) -> usize {
         usize::try_from(self.offer.memory_slots_max).unwrap_or(usize::MAX)
+    }
+}
+
+/// The log of pages that are written, while a front-end copies a guest's memory elsewhere (live
+/// migration).
+///
+/// How: `SET_LOG_BASE` says where, bit 26 of the features that it counts. A front-end that is told
+/// no goes on without a log, or ends its guest; so it is told yes, and where nothing can be marked
+/// nothing is written: rings wait. They go on with the next log, or when bit 26 goes. A log counts
+/// only if it has a bit for each page of the memory table.
+impl Session {
+    /// [`Effect::SetLog`] could not be carried out: the queues that have to stop. Where each stood
+    /// belongs to [`Applied::stopped`](crate::Applied::stopped).
+    pub fn log_failed(&mut self) -> Vec<u16> {
+        self.log_len = None;
+        if !self.is_logging() {
+            return Vec::new();
+        }
+        let rings = (0..).zip(&mut self.rings);
+        rings.filter_map(|(index, ring)| ring.pause().then_some(index)).collect()
+    }
+
+    /// A new area takes the place of the one before, whatever comes of it. The reply repeats it.
+    pub(super) fn set_log(&mut self, area: LogArea, plan: &mut Plan) -> Answer {
+        let (size, offset, has_fd) = (area.size, area.offset, area.fd.is_some());
+        let is_area = has_fd && size > 0 && offset.checked_add(size).is_some();
+        let needed = self.memory.log_len();
+        if is_area && self.offer.features & LOG_ALL != 0 {
+            let short = Refusal::ShortLog { size, needed };
+            plan.complaint = (size < needed).then_some(short);
+            plan.effects.push(Effect::SetLog(area));
+            self.log_len = Some(size);
+            self.try_all_again();
+        } else {
+            plan.complaint = Some(Refusal::BadLog { size, offset, has_fd });
+            self.drop_log(plan);
+        }
+        Answer::Reply(Reply::Log { size, offset })
+    }
+
+    pub(super) fn needs_log_file(&self) -> Result<(), Refusal> {
+        let has_file = self.protocol_features.contains(ProtocolFeatures::LOG_SHMFD);
+        has_file.then_some(()).ok_or(Refusal::LogWithoutFile)
+    }
+
+    /// Bit 26 comes, goes, or stays as it is. With it goes the log.
+    pub(super) fn settle_logging(&mut self, features: u64, plan: &mut Plan) {
+        let (was_logging, is_logging) = (self.is_logging(), features & LOG_ALL != 0);
+        if was_logging && !is_logging {
+            self.drop_log(plan);
+        }
+        if was_logging != is_logging {
+            plan.effects.push(Effect::Logging(is_logging));
+        }
+    }
+
+    pub(super) fn drop_log(&mut self, plan: &mut Plan) {
+        if self.log_len.take().is_some() {
+            plan.effects.push(Effect::DropLog);
+        }
     }
 }

@@ -1,9 +1,20 @@
-//! The state that a session remembers, for the code that keeps the requests that a successor needs,
-//! and for tests.
+//! The state that a session remembers: questions to it, which change nothing.
 
-use super::Session;
-use crate::message::{MemoryRange, VringAddress};
-use crate::ring_state::{Kick, base_from_position};
+use ringway_virtq::{Areas, Format, QueueOptions};
+
+use super::{EVENT_IDX, IN_ORDER, INDIRECT_DESC, NOTIFY_ON_EMPTY, RING_PACKED, Session};
+use crate::message::{MemoryRange, PROTOCOL_FEATURES_BIT, ProtocolFeatures, VringAddress};
+use crate::ring_state::{Kick, RingState, area_lens, base_from_position};
+
+/// `VHOST_F_LOG_ALL`: pages of guest memory that the back-end writes are marked in a log. Comes and
+/// goes while rings run.
+pub(super) const LOG_ALL: u64 = 1 << 26;
+
+/// The feature bits that are not virtio's: they change nothing about how a ring works.
+pub(super) const VHOST_BITS: u64 = PROTOCOL_FEATURES_BIT | LOG_ALL;
+
+/// `VHOST_VRING_F_LOG`, in [`VringAddress`](crate::VringAddress).
+pub(super) const VRING_LOG: u32 = 1;
 
 /// The state that a session remembers of one ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,5 +74,82 @@ impl Session {
     /// Regions of memory by guest-physical address, and how often each was added.
     pub fn memory(&self) -> impl Iterator<Item = (MemoryRange, u32)> + '_ {
         self.memory.ranges()
+    }
+
+    /// The virtio features that the driver has accepted, if it has.
+    pub fn features(&self) -> Option<u64> {
+        self.accepted.map(|accepted| accepted & !VHOST_BITS)
+    }
+
+    /// The protocol features that the front-end has accepted.
+    pub fn protocol_features(&self) -> ProtocolFeatures {
+        self.protocol_features
+    }
+
+    pub(super) fn format(&self) -> Format {
+        let packed = self.accepted.unwrap_or(0) & RING_PACKED != 0;
+        if packed { Format::Packed } else { Format::Split }
+    }
+
+    pub(super) fn options(&self) -> QueueOptions {
+        let accepted = self.accepted.unwrap_or(0);
+        QueueOptions {
+            event_idx: accepted & EVENT_IDX != 0,
+            indirect: accepted & INDIRECT_DESC != 0,
+            in_order: accepted & IN_ORDER != 0,
+            notify_on_empty: accepted & NOTIFY_ON_EMPTY != 0,
+        }
+    }
+
+    /// Where the ring is, if everything about that is known and it lies inside memory.
+    pub(super) fn areas(&self, ring: &RingState) -> Option<Areas> {
+        let (size, at, format) = (ring.size?, ring.addresses?, self.format());
+        if format == Format::Split && !size.is_power_of_two() {
+            return None;
+        }
+        let (descriptor, driver, device) = area_lens(size, format, self.options().event_idx);
+        let areas = Areas::new(
+            self.memory.translate(at.descriptor, descriptor)?,
+            self.memory.translate(at.driver, driver)?,
+            self.memory.translate(at.device, device)?,
+        );
+        let device_log = if at.flags & VRING_LOG != 0 { at.log } else { areas.device };
+        Some(Areas { device_log, ..areas })
+    }
+
+    /// Where the ring is, if it is started, enabled or not.
+    pub(super) fn started_areas(&self, ring: &RingState) -> Option<Areas> {
+        self.accepted?;
+        let may_not = ring.has_failed || ring.is_suspended || self.waits_for_log();
+        if may_not || matches!(ring.kick, Kick::Missing) {
+            return None;
+        }
+        self.areas(ring)
+    }
+
+    pub(super) fn is_enabled(&self, ring: &RingState) -> bool {
+        ring.enabled == Some(true)
+            || self.accepted.is_some_and(|accepted| accepted & PROTOCOL_FEATURES_BIT == 0)
+    }
+
+    /// Where the ring is, in guest-physical addresses, if it ought to run.
+    pub(super) fn wanted_areas(&self, ring: &RingState) -> Option<Areas> {
+        self.started_areas(ring).filter(|_| self.is_enabled(ring))
+    }
+
+    /// The front-end copies memory while queues run, and has to be told what is written.
+    pub fn is_logging(&self) -> bool {
+        self.accepted.is_some_and(|accepted| accepted & LOG_ALL != 0)
+    }
+
+    /// No queue may run, because pages cannot be marked that it would write.
+    pub fn waits_for_log(&self) -> bool {
+        let needed = self.memory.log_len();
+        self.is_logging() && self.log_len.is_none_or(|len| len < needed)
+    }
+
+    /// Bytes of the log; `None`: there is none that can be used.
+    pub fn log_len(&self) -> Option<u64> {
+        self.log_len
     }
 }

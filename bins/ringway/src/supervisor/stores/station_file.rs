@@ -104,11 +104,11 @@ struct FileContent {
 #[derive(Debug, Serialize, Deserialize)]
 struct Router {
     port: String,
-    stations: Vec<Station>,
+    stations: Vec<StationRecord>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Station {
+struct StationRecord {
     port: String,
     mac: String,
     address: IpAddr,
@@ -118,7 +118,7 @@ struct Station {
 const VERSION: u32 = 1;
 
 /// A station of the file, as far as its port is there.
-fn recalled(station: &Station, ports: &Ports) -> Option<KnownStation> {
+fn recalled(station: &StationRecord, ports: &Ports) -> Option<KnownStation> {
     let port = ports.named(&station.port)?;
     let address: MacAddress = station.mac.parse().ok()?;
     let (ip, is_leased) = (station.address, station.leased);
@@ -127,7 +127,7 @@ fn recalled(station: &Station, ports: &Ports) -> Option<KnownStation> {
 
 fn content(ports: &Ports) -> FileContent {
     let named = |known: &KnownStation| {
-        Some(Station {
+        Some(StationRecord {
             port: ports.get(&PortId(known.port))?.spec.name.clone(),
             mac: MacAddress(known.address).to_string(),
             address: known.ip,
