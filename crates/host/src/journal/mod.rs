@@ -70,6 +70,7 @@ use crate::journal::counts::{COUNTS_LEN, KEY_LEN, LINES_MAX};
 use crate::journal::learned::{ADDRESS_WORDS_MAX, GROUP_WORDS_MAX};
 use crate::journal::list::List;
 use crate::journal::ring_lines::Places;
+use crate::journal::worker_line::Busy;
 use crate::memory::Span;
 use crate::memory::ring_words::{RING_LEN, RingWords};
 
@@ -303,7 +304,8 @@ impl Journal {
         let (claiming, places) = (Mutex::default(), Mutex::default());
         let mut journal = Self { sizes, mapped, generation, interrupted: 0, claiming, places };
         journal.find_lines();
-        journal.interrupted = (0..sizes.workers).filter(|at| journal.take_busy(*at)).count();
+        let lines = (0..sizes.workers).filter_map(|at| journal.worker_line(at));
+        journal.interrupted = lines.filter_map(|line| Busy::take(&line)).count();
         let hand_overs = sizes.worker_pairs().filter_map(|(a, b)| journal.hand_over_ring(a, b));
         hand_overs.for_each(|memory| RingWords::new(memory).recover());
         Ok(journal)

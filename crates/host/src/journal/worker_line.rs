@@ -71,6 +71,14 @@ impl Busy {
         let port = PortId(half(VISITED_SHIFT));
         (word & IS_BUSY != 0).then(|| Self { port, pair: half(0), into })
     }
+
+    /// The visit that the data plane before has noted in a worker's line, and not ended; it is
+    /// forgotten.
+    pub(super) fn take(line: &SharedSlice) -> Option<Self> {
+        let busy = Self::from_word(line.load_u64(BUSY_AT));
+        line.store_u64(BUSY_AT, 0);
+        busy
+    }
 }
 
 /// Where a visit notes the ports that it delivers into.
@@ -114,16 +122,6 @@ impl<'a> VisitNote<'a> {
         if let Some(line) = self.line {
             line.store_u64(BUSY_AT, self.word);
         }
-    }
-}
-
-impl Journal {
-    /// Whether a worker of the data plane before was in a visit, which is forgotten.
-    pub(super) fn take_busy(&self, number: usize) -> bool {
-        let Some(line) = self.worker_line(number) else { return false };
-        let busy = Busy::from_word(line.load_u64(BUSY_AT));
-        line.store_u64(BUSY_AT, 0);
-        busy.is_some()
     }
 }
 
