@@ -1,23 +1,21 @@
 //! A visit of the router: news of its sockets, its timers, and frames for each guest in turn.
+//!
+//! Of datagrams from outside into guests, several clients send to one socket, so the next datagram
+//! in it decides whose turn it is. It stays there until its guest has room.
 
 use ringway_device::Queue;
-use ringway_nat::{Accepts, Actions, Caller, Close, Destination, Due, Emit, Event, Guest};
-use ringway_nat::{Protocol, Read};
-use ringway_net::{DropReason, ETHERNET_HEADER_LEN, NetHeader, Packet};
+use ringway_nat::{Actions, Caller, Close, Destination, Event, Failure, Guest};
 use ringway_switch::PortId;
-use ringway_virtq::Arm;
 
-use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN};
+use crate::forward::budget::BUDGET_UNITS;
 use crate::forward::{Fabric, VisitEnd};
 use crate::nat::NatPort;
-use crate::nat::fill::{FRAME_LEN_MAX, Filled, accepts, fill, read, write};
+use crate::nat::give::{RETRY_NS, Turn};
 use crate::nat::guest_ports::GuestPorts;
 use crate::nat::listeners::{Listeners, NewConnection};
 use crate::nat::socket::Socket;
-use crate::pace::Flush;
 use crate::port::pair_map::PairOwner;
-use crate::port::queue_pair::{End, QueuePair};
-use crate::port::room::RoomAt;
+use crate::port::queue_pair::End;
 
 /// Frames for one guest before it is the next one's turn.
 const FRAMES_MAX: usize = 16;
@@ -25,30 +23,11 @@ const FRAMES_MAX: usize = 16;
 /// Timers that end in one visit; the others end in the next one.
 const TIMERS_MAX: usize = 256;
 
-/// How often a guest may post too few buffers while it is being asked to say when it has some.
-const RACES_MAX: usize = 3;
-
-/// When another worker's ring is tried again, in nanoseconds.
-pub(super) const RETRY_NS: u64 = 1_000_000;
-
 /// How long listeners rest where no file descriptor is left, in nanoseconds.
 const REST_NS: u64 = 100_000_000;
 
-/// When a guest without room is tried again although it said nothing, in nanoseconds, and most of
-/// it: it may have lost its kick (see `guest_end`).
-const SILENT_NS: u64 = 10_000_000;
-const SILENT_NS_MAX: u64 = 1_000_000_000;
-
-/// The state of a guest's turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// It may have more.
-    Goes,
-    /// It has nothing, or no room, of which it will tell.
-    Over,
-    /// The port itself has to wait.
-    Waits(VisitEnd),
-}
+/// Datagrams that no guest can have, dropped in one go; the others are with the next visit.
+const DROPPED_MAX: usize = 64;
 
 /// Moves what there is, as far as the budget goes.
 pub(crate) fn visit_nat(port: &mut NatPort, fabric: &mut Fabric<'_>) -> VisitEnd {
@@ -146,215 +125,43 @@ impl NatPort {
         }
     }
 
-    /// One frame for a guest.
-    fn give(&mut self, guest: Guest, fabric: &mut Fabric<'_>) -> Turn {
-        if !self.nat.is_due(guest) {
-            return Turn::Over;
-        }
-        let slot = direct_slot(fabric, guest);
-        let takes = slot.and_then(|slot| Some(accepts_of(fabric.receivers.slot(slot)?)));
-        // A frame that goes through memory of ours is completed for guests that take less.
-        let len_max = FRAME_LEN_MAX;
-        let copied = Accepts { tso4: true, tso6: true, uso4: true, uso6: true, len_max };
-        match self.nat.due(guest, takes.flatten().unwrap_or(copied)) {
-            None => Turn::Over,
-            Some(Due::Reply(frame)) => {
-                let len = frame.len().min(self.scratch.bytes().len());
-                self.scratch.bytes().write(0, &frame[..len]);
-                let turn = self.deliver(guest, NetHeader::default(), len, fabric);
-                if turn == Turn::Goes {
-                    self.nat.replied(guest);
+    /// Finds the flow of the next datagram of each listener that has one.
+    pub(crate) fn look_at_datagrams(&mut self) {
+        self.sockets.forget_ended_clients();
+        for number in self.sockets.listeners.readable() {
+            for _ in 0..DROPPED_MAX {
+                if !self.look_at_datagram(number) {
+                    break;
                 }
-                turn
             }
-            Some(Due::Flow(emit)) => match (slot, takes.flatten()) {
-                (Some(slot), Some(_)) if is_plain(fabric, emit.head().first_chunk()) => {
-                    self.give_direct(guest, slot, emit, fabric)
-                }
-                _ => self.give_copied(guest, emit, fabric),
-            },
+        }
+        // One that was taken in may have ended the flow that another listener's waits for.
+        if self.sockets.forget_ended_clients() {
+            let soon = self.now.plus(RETRY_NS);
+            self.retry_at = Some(self.retry_at.map_or(soon, |at| at.min(soon)));
         }
     }
 
-    fn give_direct(
-        &mut self,
-        guest: Guest,
-        slot: PortId,
-        mut emit: Emit,
-        fabric: &mut Fabric<'_>,
-    ) -> Turn {
-        for _ in 0..RACES_MAX {
-            let Some(pair) = fabric.receivers.slot(slot) else { return Turn::Over };
-            let step = pair.step();
-            let End::Guest(end) = &mut pair.end else { return Turn::Over };
-            let flow = emit.flow;
-            let filled = fill(end, &mut emit, self.sockets.of(flow), &self.nat);
-            if pair.faults.step_over(step) {
-                fabric.delivery.work = fabric.delivery.work.max(BUDGET_UNITS);
-            }
-            match filled {
-                Filled::Read(read, len) => {
-                    if len > 0 {
-                        fabric.delivery.dirty.add(slot);
-                        fabric.delivery.packets += 1;
-                        self.from_nat.count(len);
-                        self.silent_ns = 0;
-                    }
-                    fabric.delivery.work += 1 + len / UNIT_LEN;
-                    self.emitted(&emit, read);
-                    // Waiting for more packets would only delay its acknowledgement.
-                    if len > 0 && self.nat.waits_for_guest(flow) {
-                        fabric.delivery.call_again |= pair.flush_to(Flush::short()).call_again;
-                    }
-                    return Turn::Goes;
-                }
-                Filled::Long => return self.give_long(guest, emit, fabric),
-                Filled::Failed(why) => {
-                    self.failed(&emit, Event::Failed(why));
-                    return Turn::Goes;
-                }
-                Filled::NeverFits => return self.give_copied(guest, emit, fabric),
-                Filled::NoRoom if ask_for_room(pair, &mut fabric.delivery.call_again) => {
-                    self.try_again_later();
-                    return Turn::Over;
-                }
-                // It has posted some meanwhile.
-                Filled::NoRoom => {}
-            }
-        }
-        self.try_again_later();
-        Turn::Over
-    }
-
-    fn give_copied(&mut self, guest: Guest, mut emit: Emit, fabric: &mut Fabric<'_>) -> Turn {
-        let pieces = [self.scratch.bytes()];
-        let (head_len, flow) = (emit.head().len(), emit.flow);
-        let mut socket = self.sockets.of(flow);
-        let read = match read(&mut emit, &pieces, &mut socket, &self.nat) {
-            Ok(Read::TooLong) => return self.give_long(guest, emit, fabric),
-            Ok(read) => read,
-            Err(why) => {
-                self.failed(&emit, Event::Failed(why));
-                return Turn::Goes;
-            }
-        };
-        let Read::Bytes(bytes) = read else {
-            fabric.delivery.work += 1;
-            self.emitted(&emit, read);
-            return Turn::Goes;
-        };
-        let Some(header) = emit.finish(bytes) else {
-            self.emitted(&emit, Read::TooLong);
-            return Turn::Goes;
-        };
-        write(&pieces, emit.head());
-        let turn = self.deliver(guest, header, head_len + bytes as usize, fabric);
-        if turn == Turn::Goes {
-            self.emitted(&emit, read);
-        } else if emit.source.is_some_and(|source| source.peek_at.is_none()) {
-            // It cannot be read again.
-            fabric.count_drop_at(PortId(guest.0), DropReason::NoRoom);
-            self.emitted(&emit, Read::TooLong);
-        }
-        turn
-    }
-
-    /// Hands the frame in `scratch` to the port that the guest is behind.
-    pub(crate) fn deliver(
-        &mut self,
-        guest: Guest,
-        header: NetHeader,
-        len: usize,
-        fabric: &mut Fabric<'_>,
-    ) -> Turn {
-        let (to, bytes) = (PortId(guest.0), self.scratch.bytes());
-        let Some(bytes) = bytes.slice(0, len) else { return Turn::Goes };
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
-        let packet = Packet { header: &header, payload: &[bytes], len };
-        fabric.delivery.position = 0;
-        let (work, refused) = (fabric.delivery.work, fabric.refused_before());
-        let given = match is_plain(fabric, packet.ethernet_header().as_ref()) {
-            true => fabric.delivery.put(&mut fabric.receivers, to, &packet, true),
-            false => fabric.deliver_guarded(&packet).map_or(Ok(true), Err),
-        };
-        fabric.delivery.work = fabric.delivery.work.max(work + 1);
-        match given {
-            Ok(is_taken) => {
-                if is_taken {
-                    fabric.delivery.packets += 1;
-                    self.from_nat.count(len);
-                }
-                if let Some(before) = refused {
-                    fabric.note_taken(&packet, &before);
-                }
-                Turn::Goes
-            }
-            Err(VisitEnd::Hold(RoomAt::Slot(slot))) => {
-                if let Some(pair) = fabric.receivers.slot(slot)
-                    && !ask_for_room(pair, &mut fabric.delivery.call_again)
-                {
-                    self.retry_at = Some(fabric.now);
-                }
-                Turn::Over
-            }
-            Err(VisitEnd::Wait(at)) => Turn::Waits(VisitEnd::Wait(at)),
-            Err(_) => {
-                self.retry_at = Some(fabric.now.plus(RETRY_NS));
-                Turn::Over
-            }
+    /// Ends flows of clients whose place is not listened at any more: it is free at once.
+    pub(crate) fn end_strangers(&mut self) {
+        for flow in self.sockets.strangers() {
+            self.tell_one(flow, Event::Failed(Failure::Reset));
         }
     }
 
-    fn try_again_later(&mut self) {
-        self.silent_ns = (2 * self.silent_ns).clamp(SILENT_NS, SILENT_NS_MAX);
-        self.retry_at.get_or_insert(self.now.plus(self.silent_ns));
-    }
-
-    pub(crate) fn emitted(&mut self, emit: &Emit, read: Read) {
-        let is_shared = self.sockets.of(emit.flow).is_some_and(|(socket, _)| socket.way.is_some());
-        let mut actions = Actions::new();
-        self.nat.emitted(emit, read, self.now, &mut actions);
+    /// `true`: it was dropped, and there may be more behind it.
+    fn look_at_datagram(&mut self, number: usize) -> bool {
+        let Some((client, forward)) = self.sockets.listeners.next(number) else { return false };
+        let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
+        let guest = self.guests.iter().find(is_it).copied();
+        let to = guest.map(|guest| Destination { guest, port: forward.to });
+        let (now, mut actions) = (self.now, Actions::new());
+        let flow = to.and_then(|to| self.nat.accept_datagram(to, client, now, &mut actions));
         self.carry_out(&mut actions, None);
-        if is_shared && self.sockets.listeners.forget_flow(|flow| flow == emit.flow) {
-            self.look_at_datagrams();
-        }
+        let flow = flow.filter(|flow| self.sockets.share(*flow, number, &client));
+        self.sockets.listeners.set_flow(number, flow);
+        flow.is_none()
     }
-
-    /// A socket has an error: of one for datagrams the kernel has reports of it.
-    fn failed(&mut self, emit: &Emit, event: Event) {
-        let is_stream =
-            self.sockets.of(emit.flow).is_none_or(|(socket, _)| socket.protocol == Protocol::Tcp);
-        if is_stream {
-            return self.tell_one(emit.flow, event);
-        }
-        // It is read again then: there may be more behind the error.
-        self.sockets.take_reports(emit.flow, self.now);
-        self.tell();
-    }
-}
-
-/// The slot of the guest's only queue pair, if its buffers can be filled directly.
-fn direct_slot(fabric: &mut Fabric<'_>, guest: Guest) -> Option<PortId> {
-    // Captures and mirrors have to see each packet.
-    if fabric.delivery.observers.is_some() {
-        return None;
-    }
-    let port = fabric.receivers.port(PortId(guest.0))?;
-    let pair = port.pairs.steering.pair_unseen(fabric.delivery.pair)?;
-    match port.owner_of(pair) {
-        PairOwner::Here(slot) => Some(slot),
-        PairOwner::There(_) => None,
-    }
-}
-
-/// The offloads and the frame length that the guest in a slot takes without help; `None`: its
-/// frames are completed.
-fn accepts_of(pair: &QueuePair) -> Option<Accepts> {
-    let End::Guest(guest) = &pair.end else { return None };
-    let is_ready = pair.carrier.takes() && guest.queues.is_running(Queue::ToGuest);
-    // A read that is not used would have to be marked in a log of pages.
-    let is_ready = is_ready && !guest.memory.has_log();
-    (is_ready && guest.queues.negotiated().guest_csum).then(|| accepts(guest))
 }
 
 /// Whether a guest at that port takes packets, as far as this worker knows.
@@ -371,19 +178,66 @@ fn is_running(fabric: &mut Fabric<'_>, guest: Guest) -> bool {
     })
 }
 
-/// Asks a guest to say when it has buffers; `false`: it may have some already.
-fn ask_for_room(pair: &mut QueuePair, call_again: &mut bool) -> bool {
-    // The guest must see the packets that fill the ring before it can make room.
-    *call_again |= pair.flush_to(Flush::short()).call_again;
-    match &mut pair.end {
-        End::Guest(guest) => !guest.queues.arm_kicks(Queue::ToGuest, Arm::Next),
-        _ => true,
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
 
-/// Whether no policy has a say in the packet. The switch learns where the router is.
-fn is_plain(fabric: &mut Fabric<'_>, header: Option<&[u8; ETHERNET_HEADER_LEN]>) -> bool {
-    let (from, now_ms) = (fabric.from, fabric.now_ms);
-    let route = |header| fabric.switch.route_plain(from, header, now_ms);
-    fabric.cable.is_some() || header.and_then(route).is_some()
+    use ringway_nat::{FromGuest, Plan, Protocol, Verdict};
+    use ringway_net::Nanos;
+    use ringway_switch::PortId;
+
+    use super::*;
+    use crate::nat::listeners::Listener;
+    use crate::nat::options::NatOptions;
+    use ringway_nat::{Forward, ListenAddress};
+
+    /// A guest's question for an address.
+    fn discover() -> Vec<u8> {
+        let station = [2, 0, 0, 0, 0, 9];
+        let mut frame = [&[0xff; 6][..], &station, &[8, 0]].concat();
+        frame.extend([0x45, 0, 1, 16, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255]);
+        frame.extend([0, 68, 0, 67, 0, 252, 0, 0]);
+        let mut message = vec![1, 1, 6, 0, 0, 0, 0, 7];
+        message.resize(28, 0);
+        message.extend(station);
+        message.resize(236, 0);
+        message.extend([0x63, 0x82, 0x53, 0x63, 53, 1, 1, 255]);
+        [frame, message].concat()
+    }
+
+    fn listener(to: u16) -> (Listener, UdpSocket) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        crate::tell_of_datagrams(&socket, true).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(socket.local_addr().unwrap()).unwrap();
+        let at = ListenAddress::Address(socket.local_addr().unwrap());
+        let forward = Forward { protocol: Protocol::Udp, at, guest: "vm0".into(), to };
+        (Listener { forward, fd: socket.into() }, client)
+    }
+
+    /// There is room for one flow, so each client takes the place of the other one.
+    #[test]
+    fn a_datagram_whose_flow_was_ended_by_another_one_is_looked_at_soon() {
+        let options = NatOptions { plan: Plan::default(), resolvers: vec![], sockets_max: 1 };
+        let mut port = NatPort::new(options).unwrap();
+        port.add_guest(PortId(0), "vm0");
+        let frame = discover();
+        let packet =
+            FromGuest { guest: Guest(0), head: &frame, len: u32::try_from(frame.len()).unwrap() };
+        let verdict = port.nat.from_guest(packet, Nanos(0), &mut Actions::new());
+        assert_eq!(verdict, Verdict::Done);
+        let [(one, first), (two, second)] = [53, 54].map(listener);
+        port.listen(&[], vec![one, two]);
+        for client in [first, second] {
+            assert_eq!(client.send(b"hello").unwrap(), 5);
+        }
+        for now in [0, 1, 2].map(|ms| Nanos(ms * 1_000_000)) {
+            (port.now, port.retry_at) = (now, None);
+            port.look_at_datagrams();
+            assert_eq!(port.nat.flows_of(Guest(0)), 1);
+            let at = port.wake_at().expect("a time");
+            assert!(at <= now.plus(1_000_000), "{at:?}");
+        }
+    }
 }
