@@ -27,7 +27,7 @@ impl Sockets {
     ) -> Result<Socket, Failure> {
         let Some(end) = port else {
             let socket = Socket::unconnected(flow, protocol, to)?;
-            let watched = self.poller.add_edge_both(socket.as_fd(), flow.to_u64());
+            let watched = self.table.poller.add_edge_both(socket.as_fd(), flow.to_u64());
             return watched.map(|()| socket).map_err(|_| Failure::NoRoom);
         };
         if let Some((number, fd)) = self.ports.join(end, flow) {
@@ -35,7 +35,7 @@ impl Sockets {
         }
         let fd = Arc::new(SharedFd::from(unconnected(protocol, to.is_ipv4())?));
         let token = self.ports.next_token().ok_or(Failure::NoRoom)?;
-        self.poller.add_edge_both(fd.as_fd(), token).map_err(|_| Failure::NoRoom)?;
+        self.table.poller.add_edge_both(fd.as_fd(), token).map_err(|_| Failure::NoRoom)?;
         let number = self.ports.add(end, Arc::clone(&fd), flow);
         Ok(Socket::by_port(flow, &fd, number, to, true))
     }
@@ -43,7 +43,7 @@ impl Sockets {
     /// A flow is over: what waits in its port is for others, if there are any.
     pub(crate) fn leave_port(&mut self, number: usize, flow: FlowId) {
         if let Some(other) = self.ports.leave(number, flow) {
-            self.note(other, Event::Readable);
+            self.table.note(other, Event::Readable);
         }
     }
 
@@ -53,7 +53,7 @@ impl Sockets {
             self.take_port_reports(number);
         }
         if let Some(last) = self.ports.last(number).filter(|_| event.readable) {
-            self.note(last, Event::Readable);
+            self.table.note(last, Event::Readable);
         }
     }
 
@@ -61,15 +61,13 @@ impl Sockets {
     pub(crate) fn take_port_reports(&mut self, number: usize) {
         let Some(fd) = self.ports.fd(number) else { return };
         let found = reports_of_many(fd.as_fd(), |to| self.flow_of_port(number, to));
-        self.news.extend(found);
+        self.table.news.extend(found);
     }
 
     /// The flow whose datagram was to go there.
     fn flow_of_port(&self, number: usize, to: SocketAddr) -> Option<FlowId> {
-        let is_it = |flow: &&FlowId| {
-            let socket = self.list.get(flow.index()).and_then(Option::as_ref);
-            socket.is_some_and(|socket| socket.goes_to(to))
-        };
+        let is_it =
+            |flow: &&FlowId| self.table.get(**flow).is_some_and(|socket| socket.goes_to(to));
         self.ports.flows(number).iter().find(is_it).copied()
     }
 
@@ -78,8 +76,7 @@ impl Sockets {
     pub(crate) fn became_own(&mut self, flow: FlowId, now: Nanos) -> bool {
         /// How long an answer holds, in nanoseconds.
         const ASK_EVERY_NS: u64 = 2_000_000_000;
-        let place = self.list.get_mut(flow.index()).and_then(Option::as_mut);
-        let Some(socket) = place.filter(|socket| socket.flow == flow) else { return false };
+        let Some((socket, _)) = self.table.of(flow) else { return false };
         let Some(to) = socket.to.as_ref().map(|name| name.address()) else { return false };
         if now.since(socket.asked_own) < ASK_EVERY_NS {
             return false;
@@ -110,11 +107,11 @@ mod tests {
     /// As [`Sockets::carry_out`] does; but places of this machine may be tried.
     fn open(sockets: &mut Sockets, flow: FlowId, to: SocketAddr) {
         let socket = sockets.open_datagrams(flow, Protocol::Udp, to, Some(END)).unwrap();
-        sockets.put(socket);
+        sockets.table.put(socket);
     }
 
     fn send(sockets: &mut Sockets, flow: FlowId) {
-        let (socket, vectors) = sockets.of(flow).unwrap();
+        let (socket, vectors) = sockets.table.of(flow).unwrap();
         let scratch = Scratch::new(2);
         let way = socket.to.as_ref().map(Name::way);
         let part = FramePart { pieces: &[scratch.bytes()], skip: 0, len: 2 };
@@ -141,20 +138,20 @@ mod tests {
             let number = GuestPorts::number(event.token).expect("a port");
             sockets.on_port_event(number, &event);
         }
-        assert_eq!(sockets.news, [(FlowId::from_u64(0), Event::Readable)]);
+        assert_eq!(sockets.table.news, [(FlowId::from_u64(0), Event::Readable)]);
         sockets.ports.note_sender(0, FlowId::from_u64(2));
-        sockets.news.clear();
+        sockets.table.news.clear();
         let close = |flow| Action::Close { flow, how: Close::Gracefully };
         sockets.carry_out(close(FlowId::from_u64(2)), None, Nanos(0));
         assert_eq!(
-            sockets.news,
+            sockets.table.news,
             [(FlowId::from_u64(1), Event::Readable)],
             "what waits is another one's"
         );
         for number in [0, 1] {
             sockets.carry_out(close(FlowId::from_u64(number)), None, Nanos(0));
         }
-        assert!(sockets.count() == 0 && sockets.ports.is_empty());
+        assert!(sockets.table.count() == 0 && sockets.ports.is_empty());
         far[0].send_to(b"late", ports[0]).unwrap();
         assert!(UdpSocket::bind(ports[0]).is_ok(), "its port is free");
     }
@@ -169,7 +166,7 @@ mod tests {
             send(&mut sockets, FlowId::from_u64(number));
         }
         sockets.take_port_reports(0);
-        let news = sockets.news.make_contiguous();
+        let news = sockets.table.news.make_contiguous();
         let [(flow, Event::Report { .. })] = *news else { panic!("{news:?}") };
         assert_eq!(flow, FlowId::from_u64(1));
         send(&mut sockets, FlowId::from_u64(0));
@@ -189,7 +186,7 @@ mod tests {
             port: Some(END),
         };
         sockets.carry_out(open, None, Nanos(0));
-        assert_eq!(sockets.news.len(), 2, "reported, and failed: {:?}", sockets.news);
+        assert_eq!(sockets.table.news.len(), 2, "reported, and failed: {:?}", sockets.table.news);
         assert!(Vectors::new(Skipped::new(true)).from.is_none());
     }
 }

@@ -84,7 +84,7 @@ impl NatPort {
             let step = pair.step();
             let End::Guest(end) = &mut pair.end else { return Turn::Over };
             let flow = emit.flow;
-            let filled = fill(end, &mut emit, self.sockets.of(flow), &self.nat);
+            let filled = fill(end, &mut emit, self.sockets.table.of(flow), &self.nat);
             if pair.faults.step_over(step) {
                 fabric.delivery.work = fabric.delivery.work.max(BUDGET_UNITS);
             }
@@ -125,7 +125,7 @@ impl NatPort {
     fn give_copied(&mut self, guest: Guest, mut emit: Emit, fabric: &mut Fabric<'_>) -> Turn {
         let pieces = [self.scratch.bytes()];
         let (head_len, flow) = (emit.head().len(), emit.flow);
-        let mut socket = self.sockets.of(flow);
+        let mut socket = self.sockets.table.of(flow);
         let read = match read(&mut emit, &pieces, &mut socket, &self.nat) {
             Ok(Read::TooLong) => return self.give_long(guest, emit, fabric),
             Ok(read) => read,
@@ -158,10 +158,10 @@ impl NatPort {
     /// A message that is no frame for its guest as it is. What is longer than a packet goes there
     /// in parts, which are due next; several that are not are one frame, which is completed.
     fn give_long(&mut self, guest: Guest, mut emit: Emit, fabric: &mut Fabric<'_>) -> Turn {
-        let message = std::mem::take(&mut self.sockets.vectors.gathered);
+        let message = std::mem::take(&mut self.sockets.table.vectors.gathered);
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
         if self.sockets.is_no_answer(emit.flow, &message, self.now) {
-            self.sockets.vectors.gathered = message;
+            self.sockets.table.vectors.gathered = message;
             self.emitted(&emit, Read::TooLong);
             return Turn::Goes;
         }
@@ -173,14 +173,14 @@ impl NatPort {
             Some(each) => {
                 message.chunks(each).for_each(|message| self.nat.cut(&emit, message));
                 // From now on each waits in the socket for its turn.
-                if let Some((socket, _)) = self.sockets.of(emit.flow) {
+                if let Some((socket, _)) = self.sockets.table.of(emit.flow) {
                     socket.fd.come_alone();
                     socket.take_several(false);
                 }
             }
         }
         fabric.delivery.work += 1 + len / UNIT_LEN;
-        self.sockets.vectors.gathered = message;
+        self.sockets.table.vectors.gathered = message;
         self.emitted(&emit, Read::Bytes(len));
         Turn::Goes
     }
@@ -259,7 +259,8 @@ impl NatPort {
     }
 
     fn emitted(&mut self, emit: &Emit, read: Read) {
-        let is_shared = self.sockets.of(emit.flow).is_some_and(|(socket, _)| socket.way.is_some());
+        let is_shared =
+            self.sockets.table.of(emit.flow).is_some_and(|(socket, _)| socket.way.is_some());
         let mut actions = Actions::new();
         self.nat.emitted(emit, read, self.now, &mut actions);
         self.carry_out(&mut actions, None);
@@ -270,8 +271,11 @@ impl NatPort {
 
     /// A socket has an error: of one for datagrams the kernel has reports of it.
     fn failed(&mut self, emit: &Emit, event: Event) {
-        let is_stream =
-            self.sockets.of(emit.flow).is_none_or(|(socket, _)| socket.protocol == Protocol::Tcp);
+        let is_stream = self
+            .sockets
+            .table
+            .of(emit.flow)
+            .is_none_or(|(socket, _)| socket.protocol == Protocol::Tcp);
         if is_stream {
             return self.tell_one(emit.flow, event);
         }

@@ -19,6 +19,7 @@ pub(crate) mod give;
 pub(crate) mod guest_ports;
 pub(crate) mod listeners;
 pub(crate) mod one_by_one;
+pub(crate) mod open_sockets;
 pub(crate) mod opening;
 pub(crate) mod options;
 pub(crate) mod own_addresses;
@@ -302,7 +303,7 @@ impl NatPort {
     fn limit_buffers(&mut self, flow: FlowId) {
         let guest = self.nat.guest_of(flow);
         let len_max = guest.and_then(|guest| self.nat.buffer_len_max(guest));
-        if let Some((socket, _)) = self.sockets.of(flow) {
+        if let Some((socket, _)) = self.sockets.table.of(flow) {
             socket.limit_buffers(len_max);
         }
     }
@@ -310,7 +311,7 @@ impl NatPort {
     /// Tells the router all news of sockets, and carries out what follows from them.
     fn tell(&mut self) {
         let mut actions = Actions::new();
-        while let Some((flow, event)) = self.sockets.news.pop_front() {
+        while let Some((flow, event)) = self.sockets.table.news.pop_front() {
             if let Some(why) = self.nat.on_socket(flow, event, self.now, &mut actions) {
                 self.refused[why as usize] += 1;
             }
@@ -321,7 +322,7 @@ impl NatPort {
     }
 
     fn tell_one(&mut self, flow: FlowId, event: Event) {
-        self.sockets.note(flow, event);
+        self.sockets.table.note(flow, event);
         self.tell();
     }
 }

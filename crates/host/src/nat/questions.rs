@@ -24,7 +24,7 @@ impl Sockets {
         loop {
             let none = Failure::Unreachable(Problem::PortUnreachable);
             let to = self.resolvers.place(&question).ok_or(none)?;
-            match self.open_to(flow, protocol, to) {
+            match self.table.open_to(flow, protocol, to) {
                 Ok(mut socket) => {
                     if protocol == Protocol::Udp {
                         // Each answer is looked at.
@@ -49,7 +49,7 @@ impl Sockets {
 
     /// A guest's question is remembered until it is answered.
     pub(crate) fn note_question(&mut self, flow: FlowId, part: FramePart<'_>, now: Nanos) {
-        let Some((socket, _)) = self.of(flow) else { return };
+        let Some((socket, _)) = self.table.of(flow) else { return };
         if let Some(question) = &mut socket.question {
             let mut message = Vec::with_capacity(part.len);
             part.copy_to(&mut message);
@@ -60,7 +60,7 @@ impl Sockets {
 
     /// The flow is looked at when its resolver has been silent for too long.
     pub(crate) fn watch_question(&mut self, flow: FlowId) {
-        let Some((socket, _)) = self.of(flow) else { return };
+        let Some((socket, _)) = self.table.of(flow) else { return };
         let is_connecting = socket.is_connecting;
         let Some(question) = &mut socket.question else { return };
         let waits = is_connecting || !question.messages.is_empty();
@@ -79,7 +79,7 @@ impl Sockets {
                 return;
             };
             self.asked.pop_front();
-            let Some((socket, _)) = self.of(flow) else { continue };
+            let Some((socket, _)) = self.table.of(flow) else { continue };
             let is_connecting = socket.is_connecting;
             let Some(question) = &mut socket.question else { continue };
             question.is_watched = false;
@@ -98,13 +98,14 @@ impl Sockets {
 
     /// Asks the next resolver what this one does not answer; `false`: there is no other one.
     pub(crate) fn asks_next(&mut self, flow: FlowId, now: Nanos) -> bool {
-        let Some((socket, _)) = self.of(flow) else { return false };
+        let Some((socket, _)) = self.table.of(flow) else { return false };
         let protocol = socket.protocol;
         let Some(mut question) = socket.question.clone() else { return false };
         // A new socket: the next one may be of the other family.
         while self.resolvers.move_on(&mut question, now) {
             let place = self.resolvers.place(&question);
-            let Some(Ok(mut socket)) = place.map(|to| self.open_to(flow, protocol, to)) else {
+            let Some(Ok(mut socket)) = place.map(|to| self.table.open_to(flow, protocol, to))
+            else {
                 continue;
             };
             for message in &question.messages {
@@ -116,7 +117,7 @@ impl Sockets {
             }
             question.is_watched = false;
             socket.question = Some(question);
-            self.list[flow.index()] = Some(socket);
+            self.table.replace(socket);
             self.watch_question(flow);
             return true;
         }
@@ -125,7 +126,7 @@ impl Sockets {
 
     /// Whether that message of a resolver does not answer, and the next one is asked instead.
     pub(crate) fn is_no_answer(&mut self, flow: FlowId, message: &[u8], now: Nanos) -> bool {
-        let Some((socket, _)) = self.of(flow) else { return false };
+        let Some((socket, _)) = self.table.of(flow) else { return false };
         let Some(question) = &mut socket.question else { return false };
         question.is_no_answer(message) && self.asks_next(flow, now)
     }
@@ -152,7 +153,7 @@ mod tests {
         let (flow, protocol, to) = (FLOW, Protocol::Udp, Target::Resolver(GUEST));
         let open = Action::Open { flow, protocol, to, port: None };
         sockets.carry_out(open, None, Nanos(0));
-        assert!(sockets.news.is_empty());
+        assert!(sockets.table.news.is_empty());
         let scratch = Scratch::new(12);
         scratch.bytes().write(0, &[7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
         let message = FramePart { pieces: &[scratch.bytes()], skip: 0, len: 12 };
@@ -167,7 +168,7 @@ mod tests {
     }
 
     fn asked(sockets: &mut Sockets) -> SocketAddr {
-        let (socket, _) = sockets.of(FLOW).unwrap();
+        let (socket, _) = sockets.table.of(FLOW).unwrap();
         UdpSocket::from(socket.as_fd().try_clone_to_owned().unwrap()).peer_addr().unwrap()
     }
 
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(asked(&mut sockets), second);
         let mut got = [0; 64];
         assert_eq!(other.recv(&mut got).unwrap(), 12, "it is asked by itself");
-        assert_eq!(sockets.count(), 1);
+        assert_eq!(sockets.table.count(), 1);
         let first_now =
             |guest| sockets.resolvers.place(&sockets.resolvers.question(guest, Nanos(0)));
         assert_eq!(first_now(GUEST), Some(OUT_OF_REACH.into()), "remembered");

@@ -21,7 +21,7 @@ const MANY_REPORTS_MAX: usize = 64;
 impl Sockets {
     /// Of the datagrams of that flow.
     pub(crate) fn take_reports(&mut self, flow: FlowId, now: Nanos) {
-        let Some((socket, _)) = self.of(flow) else { return };
+        let Some((socket, _)) = self.table.of(flow) else { return };
         if let Some(bound) = socket.way.map(|way| way.bound()) {
             return self.take_reports_at(bound);
         }
@@ -43,7 +43,7 @@ impl Sockets {
                 return;
             }
         }
-        self.news.extend(reports.iter().map(|report| (flow, event(report))));
+        self.table.news.extend(reports.iter().map(|report| (flow, event(report))));
     }
 
     /// Of the datagrams to clients of the listener with that number.
@@ -57,8 +57,8 @@ impl Sockets {
 
     fn take_reports_at(&mut self, bound: SocketAddr) {
         let Some(listener) = self.listeners.bound_to(Protocol::Udp, bound) else { return };
-        let found = reports_of_many(listener.fd.as_fd(), |to| self.flow_to(to, bound));
-        self.news.extend(found);
+        let found = reports_of_many(listener.fd.as_fd(), |to| self.table.flow_to(to, bound));
+        self.table.news.extend(found);
     }
 }
 

@@ -84,7 +84,7 @@ impl NatPort {
             flows: flows.collect(),
             leases: leases.map(|(port, address)| (port.to_owned(), address.into())).collect(),
             forwards: self.sockets.listeners.forwards().cloned().collect(),
-            sockets: self.sockets.count(),
+            sockets: self.sockets.table.count(),
             refused: refused.filter(|(_, count)| *count > 0).collect(),
             spoofed: spoofed.map(|(guest, ip, _)| (PortId(guest.0), ip)),
         }

@@ -118,7 +118,7 @@ impl NatPort {
         self.carry_out(&mut actions, None);
         match flow {
             Some(flow) => {
-                self.sockets.adopt(flow, socket);
+                self.sockets.table.adopt(flow, socket);
                 self.limit_buffers(flow);
             }
             None => socket.close(Close::Reset),
