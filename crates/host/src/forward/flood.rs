@@ -34,7 +34,7 @@ impl Fabric<'_> {
     fn floods_on(&mut self, work_before: u32) -> bool {
         let is_enough = self.delivery.work - work_before >= FLOOD_UNITS_MAX;
         if is_enough {
-            self.refuse(DropReason::Storm);
+            self.refused[DropReason::Storm as usize] += 1;
         }
         !is_enough
     }
@@ -48,7 +48,7 @@ impl Fabric<'_> {
                 continue;
             }
             if self.switch.room_at(to, self.now.0) != Room::Yes {
-                self.drop_at(to, packet, DropReason::RateLimit);
+                self.delivery.drop_at(&mut self.receivers, to, packet, DropReason::RateLimit);
                 continue;
             }
             if !self.floods_on(work_before) {
@@ -56,12 +56,15 @@ impl Fabric<'_> {
             }
             if laid_out != Some(change) {
                 if self.rewriter.lay_out(packet, head, change).is_none() {
-                    return self.refuse(DropReason::Malformed);
+                    self.refused[DropReason::Malformed as usize] += 1;
+                    return;
                 }
                 laid_out = Some(change);
             }
             self.delivery.position = 0;
-            if let Ok(true) = self.put_laid_out(to, false) {
+            if let Ok(true) =
+                self.delivery.put_laid_out(&mut self.receivers, to, self.rewriter, false)
+            {
                 self.switch.delivered(to, packet.len, self.now.0);
             }
         }

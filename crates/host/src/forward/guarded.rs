@@ -28,7 +28,7 @@ impl Fabric<'_> {
                 }
             }
             Decision::Flood(flood) => self.flood_guarded(&flood, packet, head),
-            Decision::Drop(reason) => self.refuse(reason),
+            Decision::Drop(reason) => self.refused[reason as usize] += 1,
             Decision::Wait(at_ns) => return Some(VisitEnd::Wait(Nanos(at_ns))),
         }
         self.switch.taken(self.from, packet.len, &decision, self.now.0);
@@ -47,14 +47,14 @@ impl Fabric<'_> {
             if may_hold && at_ns - self.now.0 <= HOLD_MAX_NS {
                 return Some(VisitEnd::Wait(Nanos(at_ns)));
             }
-            self.drop_at(to, packet, DropReason::RateLimit);
+            self.delivery.drop_at(&mut self.receivers, to, packet, DropReason::RateLimit);
             return None;
         }
         if self.rewriter.lay_out(packet, head, change).is_none() {
-            self.refuse(DropReason::Malformed);
+            self.refused[DropReason::Malformed as usize] += 1;
             return None;
         }
-        match self.put_laid_out(to, may_hold) {
+        match self.delivery.put_laid_out(&mut self.receivers, to, self.rewriter, may_hold) {
             Ok(true) => self.switch.delivered(to, packet.len, self.now.0),
             Ok(false) => {}
             Err(visit) => return Some(visit),

@@ -4,8 +4,8 @@
 //! and the port waits a bounded time for the receiver. Floods never wait.
 
 pub(crate) mod budget;
-mod cable;
 pub(crate) mod completion;
+pub(crate) mod delivery;
 pub(crate) mod flood;
 pub(crate) mod guarded;
 pub(crate) mod observed;
@@ -16,23 +16,19 @@ pub(crate) mod tap_fill;
 pub(crate) mod tap_visit;
 pub(crate) mod watched;
 
-use ringway_net::{DropReason, ETHERNET_HEADER_LEN, FromPair, Nanos, Packet, PacketSource, Put};
+use ringway_device::Queue;
+use ringway_net::{DropReason, ETHERNET_HEADER_LEN, Nanos, Packet, PacketSource, Put};
 use ringway_switch::{PortId, Route, Switch};
 
-use crate::capture::observers::Observers;
-use crate::forward::budget::{BUDGET_UNITS, UNIT_LEN, units_of_pieces};
-use crate::forward::completion::Completion;
+use crate::forward::budget::{BUDGET_UNITS, units_of_pieces};
+use crate::forward::delivery::Delivery;
 use crate::forward::observed::forward_observed;
 use crate::forward::receivers::Receivers;
 use crate::forward::rewrite::Rewriter;
 use crate::forward::run::{RouteScope, Run, RunEnd};
-use crate::journal::worker_line::VisitNote;
-use crate::pace::Flush;
-use crate::peers::WorkerPeers;
 use crate::port::pair_map::PairOwner;
-use crate::port::queue_pair::{Drops, End, PayloadLifetime, QueuePair};
+use crate::port::queue_pair::{Drops, End, QueuePair};
 use crate::port::room::RoomAt;
-use crate::port::slot_list::SlotList;
 
 /// How a visit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,142 +62,6 @@ pub(crate) struct Fabric<'a> {
     /// two stations go there too, for the rest of this visit.
     pub(crate) last_way: Option<([u8; ETHERNET_HEADER_LEN], PortId)>,
     pub(crate) delivery: Delivery<'a>,
-}
-
-/// Handing packets over, and what came of it in this visit.
-pub(crate) struct Delivery<'a> {
-    /// The pair that the packets come from.
-    pub(crate) pair: FromPair,
-    pub(crate) note: VisitNote<'a>,
-    /// The way to queue pairs of other workers.
-    pub(crate) peers: &'a mut WorkerPeers,
-    pub(crate) completion: &'a mut Completion,
-    pub(crate) dirty: &'a mut SlotList,
-    /// Segments of the packet that its receiver has already.
-    pub(crate) position: usize,
-    /// Done in this visit, in units.
-    pub(crate) work: u32,
-    /// Taken in this visit.
-    pub(crate) packets: u64,
-    /// How long the packets stay.
-    pub(crate) lifetime: PayloadLifetime,
-    /// A tap has got packets in this visit that it reads only at the end.
-    pub(crate) is_read_at_flush: bool,
-    /// A guest that was called meanwhile may sleep through it (see `uml`).
-    pub(crate) call_again: bool,
-    /// Captures and mirrors, if there are any: then each packet goes the long way.
-    pub(crate) observers: Option<&'a mut Observers>,
-}
-
-impl Delivery<'_> {
-    /// Whether the packet was taken; or else what it waits for.
-    pub(crate) fn put(
-        &mut self,
-        receivers: &mut Receivers<'_>,
-        to: PortId,
-        packet: &Packet<'_>,
-        may_hold: bool,
-    ) -> Result<bool, VisitEnd> {
-        match self.observers {
-            None => self.put_unseen(receivers, to, packet, may_hold),
-            Some(_) => self.put_observed(receivers, to, packet, may_hold),
-        }
-    }
-
-    fn put_unseen(
-        &mut self,
-        receivers: &mut Receivers<'_>,
-        to: PortId,
-        packet: &Packet<'_>,
-        may_hold: bool,
-    ) -> Result<bool, VisitEnd> {
-        let Some(port) = receivers.port(to) else { return Ok(false) };
-        match port.owner_for(self.pair, packet) {
-            (_, PairOwner::Here(slot)) => match receivers.slot(slot) {
-                Some(pair) => self.put_here(pair, packet, may_hold),
-                None => Ok(false),
-            },
-            (pair, PairOwner::There(worker)) => {
-                match self.peers.hand_over(worker, (to, port.generation, pair), packet) {
-                    Put::Done => {
-                        self.work += 1 + packet.len / UNIT_LEN;
-                        Ok(true)
-                    }
-                    Put::NoRoom if may_hold => {
-                        self.position = 0;
-                        Err(VisitEnd::Hold(RoomAt::Worker(worker)))
-                    }
-                    Put::NoRoom | Put::Refused | Put::Unfinished => {
-                        if let Some(first) = receivers.slot(to) {
-                            first.count_drop(DropReason::NoRoom);
-                        }
-                        Ok(false)
-                    }
-                }
-            }
-        }
-    }
-
-    fn put_here(
-        &mut self,
-        pair: &mut QueuePair,
-        packet: &Packet<'_>,
-        may_hold: bool,
-    ) -> Result<bool, VisitEnd> {
-        self.note.delivers_into(pair.port);
-        let is_staged = self.lifetime == PayloadLifetime::UntilFlush;
-        self.is_read_at_flush |= is_staged && matches!(pair.end, End::Tap(_));
-        match pair.put(packet, self.lifetime) {
-            Put::Done => {
-                self.count(pair, 1, packet);
-                pair.room.is_stuck = false;
-                Ok(true)
-            }
-            put => self.after_put(put, pair, packet, may_hold),
-        }
-    }
-
-    /// The receiver has packets now that it did not have before.
-    #[inline(always)]
-    fn count(&mut self, pair: &mut QueuePair, packets: u32, of: &Packet<'_>) {
-        self.work += packets + of.len / UNIT_LEN + pair.take_extra_units();
-        self.dirty.add(pair.slot);
-    }
-
-    /// The receiver has answered something else than that it is done.
-    #[inline(never)]
-    fn after_put(
-        &mut self,
-        put: Put,
-        pair: &mut QueuePair,
-        packet: &Packet<'_>,
-        may_hold: bool,
-    ) -> Result<bool, VisitEnd> {
-        let completed = self.completion.after(put, pair, packet, self.position);
-        if put == Put::Unfinished {
-            // Copied and parsed as a whole, even if it is refused then.
-            self.work += 1 + packet.len / UNIT_LEN;
-        }
-        if completed.packets > 0 {
-            let packets = u32::try_from(completed.packets).unwrap_or(BUDGET_UNITS);
-            self.count(pair, packets, packet);
-        }
-        match completed.put {
-            Put::Done => {
-                pair.room.is_stuck = false;
-                return Ok(true);
-            }
-            Put::NoRoom if pair.room.is_stuck || !may_hold => pair.count_drop(DropReason::NoRoom),
-            Put::NoRoom => {
-                // The guest must see the packets that fill the ring before it can make room.
-                self.call_again |= pair.flush_to(Flush::short()).call_again;
-                self.position = completed.position;
-                return Err(VisitEnd::Hold(RoomAt::Slot(pair.slot)));
-            }
-            Put::Refused | Put::Unfinished => self.work += pair.take_extra_units(),
-        }
-        Ok(false)
-    }
 }
 
 /// Moves packets from one source until it is idle, the budget is used up, or one must wait.
@@ -245,6 +105,33 @@ enum Open {
 }
 
 impl Fabric<'_> {
+    /// The guest at the other end of the cable, if its queues can be filled directly.
+    pub(crate) fn cable_guest(&mut self) -> Option<&mut QueuePair> {
+        if self.delivery.observers.is_some() {
+            return None;
+        }
+        let port = self.receivers.port(self.cable?)?;
+        // A guest's steering table, or another worker's queue, needs the packet first.
+        let pair = port.pairs.steering.pair_unseen(self.delivery.pair)?;
+        let PairOwner::Here(slot) = port.owner_of(pair) else { return None };
+        let pair = self.receivers.slot(slot)?;
+        match &pair.end {
+            // Buffers that are not enough for the longest packet may be for others. A read that is
+            // not used would have to be marked as well.
+            End::Guest(guest)
+                if pair.carrier.takes()
+                    && guest.queues.is_running(Queue::ToGuest)
+                    && !guest.queues.never_fits()
+                    && !guest.memory.has_log() =>
+            {
+                self.delivery.dirty.add(pair.slot);
+                self.delivery.note.delivers_into(pair.port);
+                Some(pair)
+            }
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     fn way_of(&mut self, packet: &Packet<'_>) -> Way {
         let route = self.route(packet);
@@ -324,7 +211,7 @@ impl Fabric<'_> {
                 return self.delivery.put(&mut self.receivers, to, packet, true).err();
             }
             Open::Routed(Some(Route::Flood)) => self.flood(packet),
-            Open::Routed(Some(Route::Drop)) => self.refuse(DropReason::NoRoute),
+            Open::Routed(Some(Route::Drop)) => self.refused[DropReason::NoRoute as usize] += 1,
             Open::Routed(None) => return self.deliver_guarded(packet),
         }
         None
@@ -357,25 +244,5 @@ impl Fabric<'_> {
             self.last_way = Some((header, to));
         }
         route
-    }
-
-    /// The same for the packet that was laid out last.
-    pub(crate) fn put_laid_out(&mut self, to: PortId, may_hold: bool) -> Result<bool, VisitEnd> {
-        let packet = self.rewriter.packet();
-        // The next one is laid out in the same place.
-        let lifetime = std::mem::replace(&mut self.delivery.lifetime, PayloadLifetime::CallOnly);
-        let put = self.delivery.put(&mut self.receivers, to, &packet, may_hold);
-        self.delivery.lifetime = lifetime;
-        put
-    }
-
-    pub(crate) fn refuse(&mut self, reason: DropReason) {
-        self.refused[reason as usize] += 1;
-    }
-
-    pub(crate) fn count_drop_at(&mut self, to: PortId, reason: DropReason) {
-        if let Some(first) = self.receivers.slot(to) {
-            first.count_drop(reason);
-        }
     }
 }

@@ -5,8 +5,9 @@ use ringway_net::{DropReason, Packet, PacketSource};
 use ringway_switch::PortId;
 
 use crate::forward::budget::BUDGET_UNITS;
+use crate::forward::delivery::Delivery;
 use crate::forward::receivers::Receivers;
-use crate::forward::{Delivery, Fabric, Open, VisitEnd};
+use crate::forward::{Fabric, Open, VisitEnd};
 use crate::port::pair_map::PairOwner;
 use crate::port::queue_pair::{Drops, PayloadLifetime};
 
@@ -80,6 +81,21 @@ impl Delivery<'_> {
         }
     }
 
+    /// A packet for that port goes no further.
+    pub(super) fn drop_at(
+        &mut self,
+        receivers: &mut Receivers<'_>,
+        to: PortId,
+        packet: &Packet<'_>,
+        reason: DropReason,
+    ) {
+        receivers.count_drop_at(to, reason);
+        if let Some(observers) = &mut self.observers {
+            observers.went_to(to, Some(reason));
+            observers.given((to, 0), packet, Some(reason));
+        }
+    }
+
     /// Whether a port gets copies, and so no floods of its own.
     pub(super) fn is_mirror(&self, port: PortId) -> bool {
         self.observers.as_ref().is_some_and(|observers| observers.is_mirror(port))
@@ -108,15 +124,6 @@ impl Fabric<'_> {
         let Some(observers) = &mut self.delivery.observers else { return };
         for ((reason, before), now) in DropReason::ALL.into_iter().zip(before).zip(now) {
             (*before..*now).for_each(|_| observers.refused(from, reason));
-        }
-    }
-
-    /// A packet for that port goes no further.
-    pub(super) fn drop_at(&mut self, to: PortId, packet: &Packet<'_>, reason: DropReason) {
-        self.count_drop_at(to, reason);
-        if let Some(observers) = &mut self.delivery.observers {
-            observers.went_to(to, Some(reason));
-            observers.given((to, 0), packet, Some(reason));
         }
     }
 }

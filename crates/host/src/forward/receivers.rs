@@ -1,5 +1,6 @@
 //! The receivers that a visited queue pair can send packets to.
 
+use ringway_net::DropReason;
 use ringway_switch::PortId;
 
 use crate::port::Port;
@@ -27,6 +28,13 @@ impl<'a> Receivers<'a> {
             None => self.before.get_mut(at),
             // The slot between the two slices is the source itself.
             Some(behind) => self.after.get_mut(behind.checked_sub(1)?),
+        }
+    }
+
+    /// Counts a packet for that port, which it has not got, at the first of its slots.
+    pub(crate) fn count_drop_at(&mut self, to: PortId, reason: DropReason) {
+        if let Some(first) = self.slot(to) {
+            first.count_drop(reason);
         }
     }
 }

@@ -149,7 +149,7 @@ impl NatPort {
             self.emitted(&emit, read);
         } else if emit.source.is_some_and(|source| source.peek_at.is_none()) {
             // It cannot be read again.
-            fabric.count_drop_at(PortId(guest.0), DropReason::NoRoom);
+            fabric.receivers.count_drop_at(PortId(guest.0), DropReason::NoRoom);
             self.emitted(&emit, Read::TooLong);
         }
         turn
@@ -202,7 +202,7 @@ impl NatPort {
             bytes.write(head_len, several);
             // Without room the rest is lost, as on any other link.
             if self.deliver(guest, header, head_len + several.len(), fabric) != Turn::Goes {
-                return fabric.count_drop_at(PortId(guest.0), DropReason::NoRoom);
+                return fabric.receivers.count_drop_at(PortId(guest.0), DropReason::NoRoom);
             }
         }
     }

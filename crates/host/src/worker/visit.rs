@@ -6,10 +6,11 @@ use ringway_switch::PortId;
 use ringway_virtq::{Arm, DeviceQueue, SharedSlice};
 
 use crate::forward::budget::BUDGET_UNITS;
+use crate::forward::delivery::Delivery;
 use crate::forward::receivers::Receivers;
 use crate::forward::tap_visit::visit_tap;
 use crate::forward::watched::{Found, visit_watched};
-use crate::forward::{Delivery, Fabric, VisitEnd, forward};
+use crate::forward::{Fabric, VisitEnd, forward};
 use crate::journal::worker_line::{Busy, VisitNote};
 use crate::nat::visit::visit_nat;
 use crate::os::clock::now;
