@@ -4,6 +4,7 @@
 //! further one as many on as there are workers; each is in a slot. What the control thread and the
 //! guest say about pairs is put together here, so that the data path only looks it up.
 
+use ringway_device::Queue;
 use ringway_net::moderation::Policy;
 use ringway_net::{ControlState, Counters, FromPair, Nanos};
 use ringway_switch::{PORTS_MAX, PortId};
@@ -15,6 +16,7 @@ use crate::port::pair_map::PairOwner;
 use crate::port::queue_pair::{End, QueuePair};
 use crate::port::waits::Waits;
 use crate::port::{Carrier, Port};
+use crate::tap::offloads::TapOffloads;
 
 /// Everything that one worker can send packets to.
 #[derive(Debug, Default)]
@@ -120,6 +122,27 @@ impl PortTable {
             End::Guest(guest) => Some(&mut **guest),
             _ => None,
         })
+    }
+
+    /// A tap may leave undone what any running guest accepts: for the others it is completed on
+    /// delivery.
+    pub(crate) fn refresh_tap_offloads(&mut self, worker: u16) {
+        let mut wanted = TapOffloads::default();
+        for guest in self.guests() {
+            if !guest.queues.is_running(Queue::ToGuest) {
+                continue;
+            }
+            wanted = wanted.or(TapOffloads::accepted_by(guest.queues.negotiated()));
+        }
+        for pair in &mut self.slots {
+            match &mut pair.end {
+                // An offload that is not granted is only slower, never wrong.
+                End::Tap(tap) if worker == 0 => drop(tap.set_offloads(wanted)),
+                // The first worker knows all guests, so it decides for all queues of a tap.
+                End::Tap(tap) => tap.expect_any_offload(),
+                _ => {}
+            }
+        }
     }
 
     /// The slot of a pair that this worker owns; `None`: it does not, or there is no such pair.

@@ -21,7 +21,6 @@ use crate::port::queue_pair::End;
 use crate::port::room::RoomAt;
 use crate::port::{Carrier, Port};
 use crate::tap::Tap;
-use crate::tap::offloads::TapOffloads;
 use crate::worker::Worker;
 use crate::worker::announce::{AnnounceTo, announce};
 use crate::worker::bridge::SwitchCopy;
@@ -152,7 +151,7 @@ impl Worker {
             let _ = self.poller.remove(before.as_fd());
         }
         self.join(id);
-        self.refresh_tap_offloads();
+        self.ports.refresh_tap_offloads(self.peers.index());
         if queue.is_some() {
             self.schedule.ready.add(id);
         }
@@ -218,7 +217,7 @@ impl Worker {
         self.observers.forget(id);
         self.bridge.switch.remove_port(id);
         self.refresh_cable();
-        self.refresh_tap_offloads();
+        self.ports.refresh_tap_offloads(self.peers.index());
     }
 
     /// Lets a port's link go up or down; afterwards the port carries packets, or nothing goes
@@ -339,27 +338,6 @@ impl Worker {
             }
         }
         self.bridge.switch.forget(id);
-        self.refresh_tap_offloads();
-    }
-
-    /// A tap may leave undone what any running guest accepts: for the others it is completed on
-    /// delivery.
-    pub(crate) fn refresh_tap_offloads(&mut self) {
-        let mut wanted = TapOffloads::default();
-        for guest in self.ports.guests() {
-            if !guest.queues.is_running(Queue::ToGuest) {
-                continue;
-            }
-            wanted = wanted.or(TapOffloads::accepted_by(guest.queues.negotiated()));
-        }
-        for pair in &mut self.ports.slots {
-            match &mut pair.end {
-                // An offload that is not granted is only slower, never wrong.
-                End::Tap(tap) if self.peers.index() == 0 => drop(tap.set_offloads(wanted)),
-                // The first worker knows all guests, so it decides for all queues of a tap.
-                End::Tap(tap) => tap.expect_any_offload(),
-                _ => {}
-            }
-        }
+        self.ports.refresh_tap_offloads(self.peers.index());
     }
 }

@@ -150,7 +150,7 @@ impl Worker {
         of_queue.error = fds.error;
         self.set_kick(id, queue, fds.kick);
         self.schedule.after_call(self.ports.at(id).follow_coalescing());
-        self.refresh_tap_offloads();
+        self.ports.refresh_tap_offloads(self.peers.index());
         self.bridge.refresh_claim(id, &self.ports);
         if (is_left || fds.calls_at_start)
             && let Some(guest) = self.ports.guest(id)

@@ -196,7 +196,7 @@ impl Worker {
         let Some(guest) = self.ports.guest(port) else { return };
         let state = guest.queues.control_state().clone();
         self.schedule.after_call(self.ports.set_control_state(port, &state));
-        self.refresh_tap_offloads();
+        self.ports.refresh_tap_offloads(self.peers.index());
         let is_news = self.peers.size() > 1 || state.announcements != announcements_before;
         // At most one such event per port is under way, however many commands a guest gives.
         if is_news && !std::mem::replace(&mut self.ports.port(port).is_change_told, true) {
