@@ -26,7 +26,7 @@ pub const HOSTS: [&str; 2] = ["10.255.0.1", "10.255.0.2"];
 
 /// A guest of a host.
 #[derive(Debug, Clone, Copy)]
-pub struct Guest {
+pub struct FabricGuest {
     /// The index of its host.
     pub host: usize,
     /// The name of its port.
@@ -40,18 +40,18 @@ pub struct Guest {
 }
 
 /// The guests of most scenarios.
-pub const GUESTS: [Guest; 4] = [
-    Guest { host: 0, name: "a", vlan: 10, last: 1, ip: "172.16.0.1" },
-    Guest { host: 0, name: "b", vlan: 20, last: 2, ip: "172.16.0.1" },
-    Guest { host: 1, name: "c", vlan: 10, last: 3, ip: "172.16.0.2" },
-    Guest { host: 1, name: "d", vlan: 20, last: 4, ip: "172.16.0.4" },
+pub const GUESTS: [FabricGuest; 4] = [
+    FabricGuest { host: 0, name: "a", vlan: 10, last: 1, ip: "172.16.0.1" },
+    FabricGuest { host: 0, name: "b", vlan: 20, last: 2, ip: "172.16.0.1" },
+    FabricGuest { host: 1, name: "c", vlan: 10, last: 3, ip: "172.16.0.2" },
+    FabricGuest { host: 1, name: "d", vlan: 20, last: 4, ip: "172.16.0.4" },
 ];
 
 /// The guest that is locked to no IP address: its own is seen.
 const OPEN: &str = "d";
 
 /// The place to which `c` moves: the same addresses on the first host.
-pub const MOVED: Guest = Guest { host: 0, name: "e", ..GUESTS[2] };
+pub const MOVED: FabricGuest = FabricGuest { host: 0, name: "e", ..GUESTS[2] };
 
 /// Longest time until a guest that has arrived is reached again, in milliseconds.
 pub const REACHED_MAX_MS: f64 = 300.0;
@@ -113,7 +113,7 @@ pub fn mac(last: u8) -> String {
 
 impl Host {
     /// With what `ringway attach-host` says about it, and ports for its guests.
-    fn start(stage: &Stage, at: usize, guests: &[Guest]) -> anyhow::Result<Self> {
+    fn start(stage: &Stage, at: usize, guests: &[FabricGuest]) -> anyhow::Result<Self> {
         let host = format!("h{}", at + 1);
         let network = NetworkNamespace::create(stage, &host)?;
         connect(&network, at)?;
@@ -161,8 +161,8 @@ impl Host {
 }
 
 /// Of a guest's port. The guest is silent, also when its link comes up.
-pub fn options(guest: &Guest) -> String {
-    let Guest { name, vlan, last, ip, .. } = *guest;
+pub fn options(guest: &FabricGuest) -> String {
+    let FabricGuest { name, vlan, last, ip, .. } = *guest;
     let (mac, ips) = (mac(last), if name == OPEN { "default" } else { ip });
     format!(
         "vlan={vlan},locked_mac={mac},locked_ips={ips},mac={mac},mtu=auto,guest_announce=off,\
@@ -199,7 +199,7 @@ impl Fabric {
     ///
     /// # Errors
     /// Something does not come up.
-    pub fn start(stage: &Stage, guests: &[Guest]) -> anyhow::Result<Self> {
+    pub fn start(stage: &Stage, guests: &[FabricGuest]) -> anyhow::Result<Self> {
         stage.step("two hosts and a reflector");
         Frr::prepare(stage)?;
         net::ip(&format!("addr add {REFLECTOR}/32 dev lo"))?;
@@ -207,7 +207,7 @@ impl Fabric {
         let reflector = Frr::start(stage, None, "reflector", REFLECTOR_CONFIGURATION)?;
         let hosts = vec![Host::start(stage, 0, guests)?, Host::start(stage, 1, guests)?];
         stage.step("guests");
-        let start = |guest: &Guest| uml::start(stage, guest.name, &stage.socket(guest.name));
+        let start = |guest: &FabricGuest| uml::start(stage, guest.name, &stage.socket(guest.name));
         let mut consoles = guests.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
         for (console, guest) in consoles.iter_mut().zip(guests) {
             uml::wait_booted(console, guest.ip)?;

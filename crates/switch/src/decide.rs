@@ -10,7 +10,7 @@ use crate::entry::Tick;
 use crate::frame::Frame;
 use crate::groups::{Group, GroupTick};
 use crate::guard::{self, FalseClaim};
-use crate::ip_table::Station;
+use crate::ip_table::StationKey;
 use crate::notes::{Notes, Step};
 use crate::own_ip::own_ip;
 use crate::snoop::{Heard, Message, listen};
@@ -174,7 +174,7 @@ impl Switch {
         if self.uplinks.contains(from) || self.noting.contains(from) {
             return;
         }
-        let station = Station { vlan, address: frame.source };
+        let station = StationKey { vlan, address: frame.source };
         if let Some(own) = own_ip(frame)
             && self.shared.ips.note(from, station, own, now_ms)
         {

@@ -47,9 +47,9 @@ pub struct SeenIp {
     pub ip: IpAddr,
 }
 
-/// A station, which a VLAN and its MAC address name.
+/// The key of a station: its VLAN and its MAC address.
 #[derive(Clone, Copy)]
-pub(crate) struct Station {
+pub(crate) struct StationKey {
     pub vlan: VlanId,
     pub address: MacAddress,
 }
@@ -157,7 +157,7 @@ impl IpTable {
     pub fn note(
         &self,
         port: PortId,
-        Station { vlan, address }: Station,
+        StationKey { vlan, address }: StationKey,
         OwnIp { ip, is_announced }: OwnIp,
         now_ms: u64,
     ) -> bool {
@@ -233,8 +233,8 @@ mod tests {
     const ONE: PortId = PortId(1);
     const OTHER: PortId = PortId(2);
 
-    fn at(port: PortId) -> Station {
-        Station { vlan: VlanId::NONE, address: MacAddress::local(port.0.into()) }
+    fn at(port: PortId) -> StationKey {
+        StationKey { vlan: VlanId::NONE, address: MacAddress::local(port.0.into()) }
     }
 
     fn ip(last: u8) -> IpAddr {
@@ -303,7 +303,7 @@ mod tests {
     fn vlans_are_told_apart_and_a_station_may_be_exchanged() {
         let table = IpTable::new();
         let vlan = VlanId::new(10).unwrap();
-        let ten = |last: u32| Station { vlan, address: MacAddress::local(last) };
+        let ten = |last: u32| StationKey { vlan, address: MacAddress::local(last) };
         table.note(ONE, at(ONE), uses(ip(1)), 0);
         assert!(table.note(ONE, ten(9), uses(ip(1)), 0));
         assert!(table.note(ONE, ten(8), uses(ip(1)), 0));

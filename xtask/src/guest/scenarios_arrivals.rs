@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use ringway_guests::fabric::{
-    Fabric, GUESTS, Guest, MOVED, REACHED_MAX_MS, mac, ms_until, options, wait,
+    Fabric, FabricGuest, GUESTS, MOVED, REACHED_MAX_MS, mac, ms_until, options, wait,
 };
 use ringway_guests::{Console, Direction, Side, Stage, Testpmd, uml};
 
 /// The guest that comes, on the one host and on the other.
-const PLACES: [Guest; 2] = [MOVED, GUESTS[2]];
+const PLACES: [FabricGuest; 2] = [MOVED, GUESTS[2]];
 const ADDRESS: &str = MOVED.ip;
 
 const BOOT_LIMIT: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use ringway_control::protocol::TraceReply;
 use ringway_guests::fabric::{
-    Fabric, GUESTS, Guest, HOSTS, MOVED, REACHED_MAX_MS, mac, ms_until, wait,
+    Fabric, FabricGuest, GUESTS, HOSTS, MOVED, REACHED_MAX_MS, mac, ms_until, wait,
 };
 use ringway_guests::{Side, Stage};
 use serde_json::Value;
@@ -37,7 +37,9 @@ pub fn networks(stage: &Stage) -> anyhow::Result<()> {
     for (own, other) in [(0, 1), (1, 0)] {
         let flood = format!("[3]:[0]:[32]:[{}]", HOSTS[other]);
         fabric.wait_route(own, &flood, true).context("type 3")?;
-        for Guest { name, last, ip, .. } in GUESTS.into_iter().filter(|guest| guest.host == other) {
+        for FabricGuest { name, last, ip, .. } in
+            GUESTS.into_iter().filter(|guest| guest.host == other)
+        {
             let station = format!("[2]:[0]:[48]:[{}]", mac(last));
             fabric.wait_route(own, &station, true).with_context(|| format!("type 2: {name}"))?;
             let resident = format!("{station}:[32]:[{ip}]");
@@ -123,7 +125,12 @@ fn end_floods(fabric: &Fabric, host: usize, other: &str) -> anyhow::Result<()> {
 }
 
 /// Packets from one guest to another go to that port of its ringway, and nowhere else.
-fn knows_the_way(fabric: &Fabric, from: &Guest, to: &Guest, way: &str) -> anyhow::Result<()> {
+fn knows_the_way(
+    fabric: &Fabric,
+    from: &FabricGuest,
+    to: &FabricGuest,
+    way: &str,
+) -> anyhow::Result<()> {
     let dst = format!("dst={}", mac(to.last));
     let [src_ip, dst_ip] = [format!("src_ip={}", from.ip), format!("dst_ip={}", to.ip)];
     let question = ["trace", from.name, &dst, &src_ip, &dst_ip];
