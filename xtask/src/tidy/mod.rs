@@ -1,8 +1,8 @@
 //! The rules of the tree that neither the compiler nor clippy knows.
 //!
 //! How: every source file is split into code and comments ([`source`]). The rules that need one
-//! file only are in [`rules`] and [`words`], those about several files in [`circles`] and
-//! [`sizes`], those about crates in [`graph`], those about documents in [`links`]; the way of a
+//! file only are in [`rules`] and [`words`], those about several files in [`circles`], [`sizes`]
+//! and [`types`], those about crates in [`graph`], those about documents in [`links`]; the way of a
 //! packet, `docs/packet-path.md`, is held against the code in [`packet_path`]. All violations are
 //! listed, not only the first.
 //!
@@ -16,6 +16,7 @@ mod packet_path;
 mod rules;
 mod sizes;
 mod source;
+mod types;
 mod words;
 
 use std::fs;
@@ -51,6 +52,7 @@ pub fn command(paths: &Paths) -> anyhow::Result<()> {
     complaints.extend(plain_words(&paths.root, &texts, &sources));
     complaints.extend(circles::complaints(&sources));
     complaints.extend(sizes::complaints(&sources));
+    complaints.extend(types::complaints(&sources));
     complaints.extend(crates(paths)?);
     complaints.extend(packet_path::complaints(&paths.root));
     conclude(&complaints, sources.len())

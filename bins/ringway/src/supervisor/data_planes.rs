@@ -247,11 +247,8 @@ impl Supervisor {
         let (busy, in_hand) =
             (self.planes.note_death(&mut self.ports), self.planes.requests.take_back());
         let verdict = self.planes.restarts.died(now, end, &busy, &in_hand);
-        let start_at = verdict.start_at;
-        let again = match start_at - now {
-            Duration::ZERO => "at once".to_owned(),
-            wait => format!("in {wait:?}"),
-        };
+        let (start_at, wait) = (verdict.start_at, verdict.start_at - now);
+        let again = if wait.is_zero() { "at once".to_owned() } else { format!("in {wait:?}") };
         error!("the data plane ended: {how}: a new one is started {again}");
         self.settle_orders(plane.orders);
         self.happens(Event::Ended { plane: number, how, start_at });

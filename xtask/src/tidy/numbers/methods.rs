@@ -1,6 +1,6 @@
 //! Files that have methods of one type, and call each other's.
 //!
-//! Limits: types of one crate with the same name are one.
+//! Limits: types of one crate, or of one folder of a program, with the same name are one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ impl<'a> Methods<'a> {
     pub fn of(sources: &[&'a Source]) -> Self {
         let mut all = Self(BTreeMap::new());
         for source in sources {
-            let place = source.name.split_once("/src/").map_or("", |(place, _)| place);
+            let place = place(&source.name);
             for item in &source.items {
                 if let Item::Impl(item) = item
                     && let Some(owner) = owner(item)
@@ -71,6 +71,14 @@ impl<'ast> Visit<'ast> for InFile {
     }
 }
 
+/// The crate, or the folder of a program, that a file is in.
+fn place(file: &str) -> &str {
+    let Some((crate_name, rest)) = file.split_once("/src/") else { return "" };
+    let folder = rest.find('/').filter(|_| file.starts_with("bins/"));
+    let len = folder.map_or(crate_name.len(), |len| crate_name.len() + "/src/".len() + len);
+    &file[..len]
+}
+
 /// The type of a block of its own methods.
 fn owner(item: &ItemImpl) -> Option<String> {
     let Type::Path(path) = &*item.self_ty else { return None };
@@ -106,6 +114,13 @@ fn reached<'a>(files: &BTreeMap<&'a str, InFile>, from: &'a str) -> BTreeSet<&'a
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rooms_of_a_program_have_types_of_their_own() {
+        assert_eq!(place("crates/a/src/b/c.rs"), "crates/a");
+        assert_eq!(place("bins/a/src/b/c/d.rs"), "bins/a/src/b");
+        assert_eq!(place("bins/a/src/b.rs"), "bins/a");
+    }
 
     #[test]
     fn files_that_call_each_other_are_a_group() {

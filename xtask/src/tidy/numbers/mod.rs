@@ -3,7 +3,7 @@
 //! How: each line is a figure of [`lines`]; nothing is judged. Limits: tests do not count, but for
 //! comments.
 
-mod methods;
+pub mod methods;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +80,7 @@ fn folders(sources: &[&Source]) -> Vec<(String, usize)> {
 }
 
 /// In how many files a type of that name is defined.
-fn meanings(sources: &[&Source]) -> Vec<(String, usize)> {
+pub fn meanings(sources: &[&Source]) -> Vec<(String, usize)> {
     let mut files: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for source in sources {
         let name = |item: &Item| match item {
