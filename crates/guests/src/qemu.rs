@@ -91,7 +91,7 @@ pub fn start(
     start_with(stage, name, arguments(socket, machine), machine.kernel_words)
 }
 
-/// What QEMU is told of a machine whose device is at this socket.
+/// The options of QEMU for a machine whose device is at this socket.
 fn arguments(socket: &Path, machine: &Machine<'_>) -> Vec<String> {
     let size = if machine.memory.is_empty() { MEMORY } else { machine.memory };
     let memory = format!("memory-backend-memfd,id=mem,size={size},share=on");

@@ -1,4 +1,4 @@
-//! What comes from outside: events of sockets, and flows into guests that begin there.
+//! Events of sockets outside, and flows into guests that begin there.
 
 use ringway_net::{MacAddress, Nanos};
 
