@@ -23,8 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Everything that the demonstration creates goes below `directory`.
 fn start(directory: &Path, arguments: &[&str]) -> Child {
     let program = env!("CARGO_BIN_EXE_xtask");
-    Command::new(program)
-        .args(["demo", "--built"])
+    // However the tests were started, Ctrl-C ends it: a shell's background jobs ignore SIGINT.
+    Command::new("env")
+        .args(["--default-signal=INT", program, "demo", "--built"])
         .args(arguments)
         .env("RINGWAY_BIN", Path::new(program).with_file_name("ringway"))
         .env("TMPDIR", directory)
@@ -77,7 +78,9 @@ fn interrupt(directory: &Path, signal: Signal) {
         users_of(directory).iter().filter(|line| line.contains("umid=")).count() >= 2
     });
     kill_process(Pid::from_child(&child), signal).expect("kill");
-    assert_eq!(finish(child).status.signal(), Some(signal.as_raw()));
+    let output = finish(child);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(signal.as_raw()), "{}: {errors}", output.status);
     assert_nothing_is_left(directory);
 }
 
