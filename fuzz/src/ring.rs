@@ -48,7 +48,8 @@ pub(crate) fn transmitq(data: &[u8]) {
         };
         let Ok(queue) = SplitDevice::start(&setup(&negotiated), &memory.regions()) else { return };
         let mut source = FromGuest::new(
-            (queue, memory.regions()),
+            queue,
+            memory.regions(),
             negotiated,
             Counters::default(),
             Elements::readable_only(),

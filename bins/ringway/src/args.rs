@@ -341,7 +341,7 @@ impl RunArgs {
     /// Everything that is wrong with it.
     pub fn config(&self) -> Result<RunConfig, Vec<SpecError>> {
         if let Some(file) = &self.config {
-            return RunConfig::load(file, &self.over(), (places::control_socket(), None));
+            return RunConfig::load(file, &self.over(), places::control_socket(), None);
         }
         let mut errors = Vec::new();
         let mut ports = Vec::new();

@@ -24,7 +24,7 @@ pub fn check_config(args: &CheckConfigArgs) -> Result<anyhow::Result<()>, Vec<Sp
         None if args.schema => schema::schema().to_string() + "\n",
         None => document::tables(),
         Some(file) => {
-            let config = RunConfig::load(file, &[], (places::control_socket(), None))?;
+            let config = RunConfig::load(file, &[], places::control_socket(), None)?;
             match args.json {
                 true => report(&config),
                 false => fine(&file.display().to_string(), &config),

@@ -60,7 +60,8 @@ impl<Q: DeviceQueue> FromGuest<Q> {
     /// Wraps a started queue; `counters` continue from an earlier start, and `elements` are
     /// [readable only](Elements::readable_only).
     pub fn new(
-        (queue, regions): (Q, Regions),
+        queue: Q,
+        regions: Regions,
         negotiated: Negotiated,
         counters: Counters,
         elements: Elements,

@@ -50,13 +50,13 @@ impl<Q: DeviceQueue> GuestPort<Q> {
         match queue {
             Queue::ToGuest => {
                 let lists = self.lists.0.take().unwrap_or_default();
-                let mut to_guest = ToGuest::new((ring, regions), negotiated, to, lists);
+                let mut to_guest = ToGuest::new(ring, regions, negotiated, to, lists);
                 to_guest.set_hash(self.control_state.hash.clone());
                 self.to_guest = Some(to_guest);
             }
             Queue::FromGuest => {
                 let list = self.lists.1.take().unwrap_or_else(Elements::readable_only);
-                self.from_guest = Some(FromGuest::new((ring, regions), negotiated, from, list));
+                self.from_guest = Some(FromGuest::new(ring, regions, negotiated, from, list));
             }
             Queue::Control => self.control = Some(ControlQueue::new(ring, regions, negotiated)),
         }

@@ -39,7 +39,8 @@ pub struct ToGuest<Q> {
 impl<Q: DeviceQueue> ToGuest<Q> {
     /// Wraps a started queue; `counters` continue from an earlier start.
     pub fn new(
-        (queue, regions): (Q, Regions),
+        queue: Q,
+        regions: Regions,
         negotiated: Negotiated,
         counters: Counters,
         lists: ReceiveLists,
@@ -303,7 +304,8 @@ impl<Q: DeviceQueue> ToGuest<Q> {
     #[inline(always)]
     fn put_whole(
         &mut self,
-        (packet, len): (&Packet<'_>, usize),
+        packet: &Packet<'_>,
+        len: usize,
         is_silent: bool,
         copy_into: impl FnOnce(SharedSlice),
     ) -> Option<Put> {
@@ -344,7 +346,7 @@ impl<Q: DeviceQueue> ToGuest<Q> {
         let copy_into = |room| {
             copy(packet.payload, &[room], 0);
         };
-        match self.put_whole((packet, packet.len as usize), is_silent, copy_into) {
+        match self.put_whole(packet, packet.len as usize, is_silent, copy_into) {
             Some(put) => put,
             None => self.put_pieces(packet),
         }
@@ -379,7 +381,7 @@ impl<Q: DeviceQueue> PacketSink for ToGuest<Q> {
         let copy_into = |room| {
             from.copy_to(room);
         };
-        match self.put_whole((packet, from.len()), is_silent, copy_into) {
+        match self.put_whole(packet, from.len(), is_silent, copy_into) {
             Some(put) => put,
             None => self.put_pieces(packet),
         }

@@ -117,7 +117,8 @@ fn pattern(len: usize) -> Vec<u8> {
 
 fn to_guest<D: DriverQueue, Q: DeviceQueue>(bench: &Bench<D>) -> ToGuest<Q> {
     ToGuest::new(
-        (bench.device(), bench.regions()),
+        bench.device(),
+        bench.regions(),
         bench.negotiated,
         Counters::default(),
         ReceiveLists::new(),
@@ -126,7 +127,8 @@ fn to_guest<D: DriverQueue, Q: DeviceQueue>(bench: &Bench<D>) -> ToGuest<Q> {
 
 fn from_guest<D: DriverQueue, Q: DeviceQueue>(bench: &Bench<D>) -> FromGuest<Q> {
     FromGuest::new(
-        (bench.device(), bench.regions()),
+        bench.device(),
+        bench.regions(),
         bench.negotiated,
         Counters::default(),
         Elements::readable_only(),

@@ -75,13 +75,15 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         let regions = memory.regions();
         let [to, from] = rings.map(|ring| start::<V>(&ring, &negotiated, &regions));
         let mut to_guest = ToGuest::new(
-            (to?, regions.clone()),
+            to?,
+            regions.clone(),
             negotiated,
             Counters::default(),
             ReceiveLists::new(),
         );
         let mut from_guest = FromGuest::new(
-            (from?, regions),
+            from?,
+            regions,
             negotiated,
             Counters::default(),
             Elements::readable_only(),

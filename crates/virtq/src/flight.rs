@@ -88,7 +88,7 @@ impl InFlight {
 
     #[inline(never)]
     fn rename(&mut self, key: u16, next: usize) {
-        let window = (self.freed, self.taken);
+        let window = self.freed..self.taken;
         let mut records = Records { flying: &mut self.flying, places: &mut self.places };
         assert!(records.find(key.into(), window).is_err(), "buffer {key} is in flight");
         let before = usize::from(records.places[usize::from(key)]);
@@ -232,7 +232,7 @@ impl InFlight {
         let size = self.places.len() as u32;
         let mut records = Records { flying: &mut self.flying, places: &mut self.places };
         for by in 0..to.wrapping_sub(self.freed) {
-            records.exchange(self.freed, (by, by + size));
+            records.exchange(self.freed, by, by + size);
         }
     }
 }
@@ -315,7 +315,7 @@ impl Returning<'_> {
             && let Some(entry) = ring.next(self)
         {
             if entry.key != u32::from(self.oldest().key) {
-                self.records.reborrow().bring_forward(entry.key, (self.freed, self.given))?;
+                self.records.reborrow().bring_forward(entry.key, self.freed..self.given)?;
             }
             let len = entry.written(self.oldest().buffer.writable)?;
             take(self.free_oldest(len, ring));
@@ -331,10 +331,10 @@ impl Returning<'_> {
         mut take: impl FnMut(Returned),
     ) -> Result<(), Broken> {
         loop {
-            while let Some(batch) = self.batch
+            while let Some((last, written)) = self.batch
                 && self.returned != self.until
             {
-                take(self.free_of_batch(batch, ring));
+                take(self.free_of_batch(last, written, ring));
             }
             let entry = loop {
                 if self.returned == self.until {
@@ -347,7 +347,7 @@ impl Returning<'_> {
                 let len = entry.written(self.oldest().buffer.writable)?;
                 take(self.free_oldest(len, ring));
             };
-            let at = self.records.find(entry.key, (self.freed, self.given))?;
+            let at = self.records.find(entry.key, self.freed..self.given)?;
             let last = self.records.flying[at];
             if last.number.wrapping_sub(self.returned) >= entry.shown {
                 return Err(Broken(Why::NotInFlight));
@@ -374,11 +374,7 @@ impl Returning<'_> {
 
     /// It is a part of the open batch.
     #[inline(always)]
-    fn free_of_batch(
-        &mut self,
-        (last, written): (u16, u32),
-        ring: &mut impl UsedEntries,
-    ) -> Returned {
+    fn free_of_batch(&mut self, last: u16, written: u32, ring: &mut impl UsedEntries) -> Returned {
         let &Flying { key, buffer: Buffer { writable, .. }, .. } = self.oldest();
         let mut len = writable;
         if key == last {

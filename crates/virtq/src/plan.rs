@@ -21,7 +21,8 @@ impl Plan {
     pub fn of(
         readable: &[(u64, u32)],
         writable: &[(u64, u32)],
-        (size, free): (u16, u16),
+        size: u16,
+        free: u16,
         options: QueueOptions,
     ) -> Result<Self, QueueFull> {
         let elements = readable.len() + writable.len();

@@ -3,6 +3,8 @@
 //! How: see `flight.rs`. Limits: the caller says which of them the device has; to bring one forward
 //! takes no more steps than there are records.
 
+use core::ops::Range;
+
 use crate::{Broken, BufferId, Why};
 
 /// A buffer that was given to the device.
@@ -63,10 +65,11 @@ impl Records<'_> {
 
     /// Where the record of the buffer with this key is, if it is in that range: what the device
     /// wrote, checked.
-    pub fn find(&self, key: u32, (from, to): (u32, u32)) -> Result<usize, Broken> {
+    pub fn find(&self, key: u32, range: Range<u32>) -> Result<usize, Broken> {
         let &at = self.places.get(key as usize).ok_or(Broken(Why::BadIndex))?;
         let at = usize::from(at);
-        let is_there = self.behind(at, from) < to.wrapping_sub(from) && self.flying[at].is_first();
+        let is_there = self.behind(at, range.start) < range.end.wrapping_sub(range.start)
+            && self.flying[at].is_first();
         is_there.then_some(at).ok_or(Broken(Why::NotInFlight))
     }
 
@@ -79,25 +82,26 @@ impl Records<'_> {
     /// Puts the buffer with this key in front of all others in that range, which begins with the
     /// oldest one.
     #[cold]
-    pub fn bring_forward(mut self, key: u32, (from, to): (u32, u32)) -> Result<(), Broken> {
-        let at = self.find(key, (from, to))?;
+    pub fn bring_forward(mut self, key: u32, range: Range<u32>) -> Result<(), Broken> {
+        let from = range.start;
+        let at = self.find(key, range)?;
         let behind = self.behind(at, from);
         let count = u32::from(self.flying[at].buffer.descriptors);
         if count == u32::from(self.flying[place(from, self.flying)].buffer.descriptors) {
-            (0..count).for_each(|by| self.exchange(from, (by, behind + by)));
+            (0..count).for_each(|by| self.exchange(from, by, behind + by));
             return Ok(());
         }
         // Two parts change places: each is reversed, then both together.
         let end = behind + count;
         for (first, end) in [(0, behind), (behind, end), (0, end)] {
             let pairs = (first..end).zip((first..end).rev()).take(((end - first) / 2) as usize);
-            pairs.for_each(|pair| self.exchange(from, pair));
+            pairs.for_each(|(one, other)| self.exchange(from, one, other));
         }
         Ok(())
     }
 
     /// Exchanges two records, so far behind the one of that descriptor.
-    pub fn exchange(&mut self, from: u32, (one, other): (u32, u32)) {
+    pub fn exchange(&mut self, from: u32, one: u32, other: u32) {
         let place = |behind| place(from.wrapping_add(behind), self.flying);
         self.swap(place(one), place(other));
     }
@@ -141,7 +145,7 @@ mod tests {
     fn after(key: u32) -> Vec<u16> {
         let (mut flying, mut places) = records();
         let records = Records { flying: &mut flying, places: &mut places };
-        records.bring_forward(key, (6, 13)).expect("in flight");
+        records.bring_forward(key, 6..13).expect("in flight");
         for (key, &place) in places.iter().enumerate() {
             assert_eq!(usize::from(flying[usize::from(place)].key), key);
         }
@@ -160,7 +164,7 @@ mod tests {
     fn what_is_no_buffer_of_the_device_is_not_found() {
         let (mut flying, mut places) = records();
         let records = Records { flying: &mut flying, places: &mut places };
-        let find = |key| records.find(key, (6, 12)).map_err(|broken| broken.0);
+        let find = |key| records.find(key, 6..12).map_err(|broken| broken.0);
         assert_eq!(find(2), Ok(2));
         assert_eq!(find(7), Err(Why::NotInFlight), "inside a buffer");
         assert_eq!(find(4), Err(Why::NotInFlight), "beyond the range");

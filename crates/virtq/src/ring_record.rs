@@ -125,7 +125,7 @@ impl RingRecord {
 
     /// Stores an entry; the same holds.
     #[inline(always)]
-    pub(crate) fn store_entry(&self, at: usize, (word, step): (u64, u32)) {
+    pub(crate) fn store_entry(&self, at: usize, word: u64, step: u32) {
         let entry = self.entries.at(at);
         entry.store_u64(0, word);
         entry.store_u32(8, step);

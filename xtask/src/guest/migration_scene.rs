@@ -96,7 +96,7 @@ impl<'a> Scene<'a> {
         stage.step("guest");
         let netdev = if device.pairs > 1 { format!(",queues={}", device.pairs) } else { "".into() };
         let options = device.options.to_string();
-        let mut guest = start_qemu(stage, (0, 0), [&options, &netdev], &[])?;
+        let mut guest = start_qemu(stage, 0, 0, [&options, &netdev], &[])?;
         guest.console.wait_ready(0, qemu::BOOT_LIMIT)?;
         qemu::set_up(&mut guest.console, qemu::MAC, GUEST, MTU)?;
         if device.pairs > 1 {
@@ -180,7 +180,7 @@ impl<'a> Scene<'a> {
         let more = [&["-incoming", "defer"], more].concat();
         let host = 1 - self.guest.host;
         self.started += 1;
-        start_qemu(self.stage, (host, self.started - 1), [&self.options, &self.netdev], &more)
+        start_qemu(self.stage, host, self.started - 1, [&self.options, &self.netdev], &more)
     }
 
     /// The guest moves to the other host over a socket.
@@ -260,7 +260,8 @@ fn socket(stage: &Stage, host: usize) -> PathBuf {
 
 fn start_qemu(
     stage: &Stage,
-    (host, number): (usize, usize),
+    host: usize,
+    number: usize,
     [device_options, netdev_options]: [&str; 2],
     more: &[&str],
 ) -> anyhow::Result<MigrationGuest> {

@@ -24,7 +24,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<anyhow::Result<()>, Vec<SpecError>> {
     let mut findings = machine::findings();
     findings.extend(sandbox::findings());
     if let Some(file) = &args.config {
-        let config = RunConfig::load(file, &[], (places::control_socket(), None))?;
+        let config = RunConfig::load(file, &[], places::control_socket(), None)?;
         findings.extend(ports::findings(&config));
         findings.extend(service::pin(file, &config.settings.pins));
         findings.extend(bridges::findings(&config.ports));

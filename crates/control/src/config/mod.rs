@@ -111,7 +111,8 @@ impl RunConfig {
     pub fn load(
         path: &Path,
         over: &[LowOption],
-        (control, home): (PathBuf, Option<&Path>),
+        control: PathBuf,
+        home: Option<&Path>,
     ) -> Result<Self, Vec<SpecError>> {
         let (mut low, mut errors) = file::read(path);
         if let Some(home) = home {

@@ -11,7 +11,7 @@ use crate::forward::receivers::Receivers;
 use crate::forward::rewrite::Rewriter;
 use crate::journal::worker_line::VisitNote;
 use crate::pace::Flush;
-use crate::peers::WorkerPeers;
+use crate::peers::{RemoteSlot, WorkerPeers};
 use crate::port::pair_map::PairOwner;
 use crate::port::queue_pair::{End, PayloadLifetime, QueuePair};
 use crate::port::room::RoomAt;
@@ -71,7 +71,8 @@ impl Delivery<'_> {
                 None => Ok(false),
             },
             (pair, PairOwner::There(worker)) => {
-                match self.peers.hand_over(worker, (to, port.generation, pair), packet) {
+                let slot = RemoteSlot { port: to, generation: port.generation, pair };
+                match self.peers.hand_over(worker, slot, packet) {
                     Put::Done => {
                         self.work += 1 + packet.len / UNIT_LEN;
                         Ok(true)

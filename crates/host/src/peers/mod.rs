@@ -57,6 +57,16 @@ struct Incoming {
     debt: u32,
 }
 
+/// A slot of another worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RemoteSlot {
+    pub(crate) port: PortId,
+    /// Of the port: another one that gets its number has another.
+    pub(crate) generation: u8,
+    /// The queue pair of the port.
+    pub(crate) pair: u16,
+}
+
 impl WorkerPeers {
     /// The places of `size` workers, from the first to the last.
     ///
@@ -129,16 +139,12 @@ impl WorkerPeers {
 
     /// Copies a packet into the ring of another worker. `Refused`: that one is stuck.
     #[cold]
-    pub(crate) fn hand_over(
-        &mut self,
-        worker: u16,
-        (port, generation, pair): (PortId, u8, u16),
-        packet: &Packet<'_>,
-    ) -> Put {
+    pub(crate) fn hand_over(&mut self, worker: u16, to: RemoteSlot, packet: &Packet<'_>) -> Put {
+        let RemoteSlot { port, generation, pair } = to;
         let Some(Some(outgoing)) = self.outgoing.get_mut(usize::from(worker)) else {
             return Put::Refused;
         };
-        match outgoing.producer.put((port.0, generation), pair, packet) {
+        match outgoing.producer.put(port.0, generation, pair, packet) {
             true => {
                 outgoing.is_stuck = false;
                 Put::Done
@@ -255,6 +261,8 @@ mod tests {
     use ringway_net::NetHeader;
 
     use super::*;
+
+    const SLOT: RemoteSlot = RemoteSlot { port: PortId(0), generation: 0, pair: 1 };
     use crate::memory::scratch::Scratch;
 
     /// A journal that cannot be used is left again, and one that another process will have, too.
@@ -271,7 +279,7 @@ mod tests {
             receiver.use_journal(journal);
             receiver.begin_delivery();
             for _ in 0..3 {
-                assert_eq!(sender.hand_over(1, (PortId(0), 0, 1), &packet), Put::Done);
+                assert_eq!(sender.hand_over(1, SLOT, &packet), Put::Done);
                 sender.publish();
                 assert!(receiver.peek(0).is_some(), "in {journal:?}");
                 receiver.settle(0, false);
@@ -287,7 +295,7 @@ mod tests {
         let bytes = Scratch::new(16_384);
         let payload = [bytes.bytes()];
         let packet = Packet { header: &NetHeader::ZERO, payload: &payload, len: 16_384 };
-        while sender.hand_over(1, (PortId(0), 0, 1), &packet) == Put::Done {}
+        while sender.hand_over(1, SLOT, &packet) == Put::Done {}
         sender.publish();
         sender.ask_for_room(1);
         let mut take = || {

@@ -89,7 +89,8 @@ impl Producer {
     /// Copies a packet in; `false`: there is no room for it, and nothing changed.
     pub(crate) fn put(
         &mut self,
-        (port, generation): (u16, u8),
+        port: u16,
+        generation: u8,
         pair: u16,
         packet: &Packet<'_>,
     ) -> bool {

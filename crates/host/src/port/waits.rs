@@ -49,7 +49,7 @@ pub(crate) struct Waits {
 impl Waits {
     /// A visit of the transmitq began at `now`, in a turn of the worker that began at `turn_at`,
     /// and took so many packets.
-    pub(crate) fn visited(&mut self, now: Nanos, turn_at: Nanos, (packets, left): (u64, Left)) {
+    pub(crate) fn visited(&mut self, now: Nanos, turn_at: Nanos, packets: u64, left: Left) {
         // A packet that was held, and still is, goes on waiting.
         if packets == 0 && self.left != Left::Nothing && left != Left::Nothing {
             return;
@@ -131,7 +131,7 @@ mod tests {
     fn packets_wait_for_their_visit_or_are_held() {
         let mut waits = Waits::default();
         let mut visited = |turn_at, now, packets, left| {
-            waits.visited(Nanos(now), Nanos(turn_at), (packets, left));
+            waits.visited(Nanos(now), Nanos(turn_at), packets, left);
             waits.flushed(Queue::FromGuest, 0, (false, false), flush(now + 100));
             [waits.counts.visit_delay, waits.counts.packet_hold].map(|it| told(&it))
         };

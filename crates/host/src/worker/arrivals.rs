@@ -67,8 +67,7 @@ impl Arrivals<'_> {
         }
         let flush = Flush::at_end();
         let note = VisitNote::of(self.journal, None);
-        let ports = (&mut *self.ports, note);
-        let call_again = self.schedule.flush_dirty(VisitEnd::Idle, flush, ports);
+        let call_again = self.schedule.flush_dirty(VisitEnd::Idle, flush, self.ports, note);
         note.delivers_no_more();
         self.schedule.after_call(call_again);
         has_found

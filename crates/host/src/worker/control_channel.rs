@@ -25,8 +25,10 @@ pub(crate) struct ControlChannel {
 
 impl ControlChannel {
     pub(crate) fn new(
-        (jobs, job_bell): (Receiver<Job>, Arc<EventFd>),
-        (events, event_bell): (Sender<WorkerEvent>, Arc<EventFd>),
+        jobs: Receiver<Job>,
+        job_bell: Arc<EventFd>,
+        events: Sender<WorkerEvent>,
+        event_bell: Arc<EventFd>,
     ) -> Self {
         Self { jobs, job_bell, events, event_bell, news_told_at: Nanos(0) }
     }

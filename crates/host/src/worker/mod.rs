@@ -115,7 +115,7 @@ impl Worker {
     /// The operating system has no epoll instance left.
     pub fn new(channels: WorkerChannels) -> io::Result<Self> {
         let WorkerChannels { jobs, job_bell, events, event_bell, peers, switch, poll } = channels;
-        let control = ControlChannel::new((jobs, job_bell), (events, event_bell));
+        let control = ControlChannel::new(jobs, job_bell, events, event_bell);
         let poller = Poller::new()?;
         poller.add_edge(control.bell().as_fd(), PollToken::Job.token())?;
         poller.add_edge(peers.wake_flag().bell().as_fd(), PollToken::Peer.token())?;

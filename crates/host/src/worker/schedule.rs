@@ -78,11 +78,12 @@ impl Schedule {
         &mut self,
         from: PortId,
         visit: VisitEnd,
-        (ports, note): (&mut PortTable, VisitNote<'_>),
+        ports: &mut PortTable,
+        note: VisitNote<'_>,
     ) {
         let flush = Flush { more: visit == VisitEnd::More, ..Flush::at_end() };
         // A packet that was only staged for a tap lies in the sender's memory until it is written.
-        let call_again = self.flush_dirty(visit, flush, (ports, note));
+        let call_again = self.flush_dirty(visit, flush, ports, note);
         note.delivers_no_more();
         let flushed = ports.at(from).flush_from(flush);
         self.after_call(call_again || flushed.call_again);
@@ -93,7 +94,8 @@ impl Schedule {
         &mut self,
         visit: VisitEnd,
         flush: Flush,
-        (ports, note): (&mut PortTable, VisitNote<'_>),
+        ports: &mut PortTable,
+        note: VisitNote<'_>,
     ) -> bool {
         let mut call_again = false;
         while let Some(to) = self.dirty.pop_back() {

@@ -37,7 +37,7 @@ impl Worker {
         let (visit, packets) = self.move_packets(usize::from(slot.0));
         self.effort.packets += packets;
         let note = VisitNote::of(self.journal.as_ref(), self.busy_with(slot));
-        self.schedule.flush(slot, visit, (&mut self.ports, note));
+        self.schedule.flush(slot, visit, &mut self.ports, note);
         self.peers.publish();
         self.note_visit(None);
         match visit {
@@ -113,7 +113,7 @@ impl Worker {
         if let End::Guest(guest) = &mut pair.end
             && let Some(waits) = &mut guest.waits
         {
-            waits.visited(now, self.schedule.turn_at, (packets, left_by(visit)));
+            waits.visited(now, self.schedule.turn_at, packets, left_by(visit));
         }
         // A slot that has nothing more to send owes nothing.
         let is_more = visit == VisitEnd::More;

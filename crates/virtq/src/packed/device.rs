@@ -263,7 +263,7 @@ impl DeviceQueue for PackedDevice {
     fn add_used(&mut self, head: Head, written: u32) {
         assert!(head.descriptors <= self.size, "a head of another queue");
         let entry = UsedEntry::new(head, written);
-        self.record.store_entry(self.staged, (entry.word, entry.step));
+        self.record.store_entry(self.staged, entry.word, entry.step);
         if self.is_first_open {
             self.first = self.staged;
             self.first_descriptors += head.descriptors;

@@ -70,7 +70,7 @@ impl PackedDriver {
         writable: &[(u64, u32)],
         id: BufferId,
     ) -> Result<(), QueueFull> {
-        let plan = Plan::of(readable, writable, (self.size, self.free()), self.options)?;
+        let plan = Plan::of(readable, writable, self.size, self.free(), self.options)?;
         let Plan { descriptors, indirect, writable: bytes } = plan;
         self.in_flight.name_next(id.0);
         self.in_flight.add(Buffer { id, descriptors, writable: bytes });

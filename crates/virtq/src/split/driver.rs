@@ -84,7 +84,7 @@ impl SplitDriver {
         writable: &[(u64, u32)],
         id: BufferId,
     ) -> Result<(), QueueFull> {
-        let plan = Plan::of(readable, writable, (self.size(), self.free()), self.options)?;
+        let plan = Plan::of(readable, writable, self.size(), self.free(), self.options)?;
         let first = match plan.indirect {
             true => self.write_table(readable, writable),
             false => self.write_chain(readable, writable),

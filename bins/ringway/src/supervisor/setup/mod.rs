@@ -143,7 +143,7 @@ impl Setup {
             return Err(vec![format!("{shown}: is no file any more: put one there")]);
         }
         let home = Some(self.identity.control());
-        let config = RunConfig::load(&file, &self.over, (places::control_socket(), home));
+        let config = RunConfig::load(&file, &self.over, places::control_socket(), home);
         let texts = |errors: Vec<SpecError>| errors.iter().map(ToString::to_string).collect();
         config.map_err(|errors| -> Vec<String> { texts(errors) })
     }

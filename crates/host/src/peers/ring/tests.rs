@@ -20,7 +20,7 @@ fn put(producer: &mut Producer, number: u16, len: usize) -> bool {
     let whole = unsafe { SharedSlice::new(bytes.as_mut_ptr(), len) };
     let payload = [whole.split_at(mid).0, whole.split_at(mid).1];
     let packet = Packet { header: &header, payload: &payload, len: u32::try_from(len).unwrap() };
-    producer.put((number, number.to_le_bytes()[0]), number ^ 1, &packet)
+    producer.put(number, number.to_le_bytes()[0], number ^ 1, &packet)
 }
 
 fn check(got: &HandedOver, number: u16, len: usize) {

@@ -181,7 +181,7 @@ fn what_was_handed_over_for_a_port_that_is_gone_reaches_no_other() {
         assert!(!arrivals.deliver(&handed));
         let flush = crate::pace::Flush::at_end();
         let note = crate::journal::worker_line::VisitNote::of(None, None);
-        schedule.flush_dirty(crate::forward::VisitEnd::Idle, flush, (ports, note));
+        schedule.flush_dirty(crate::forward::VisitEnd::Idle, flush, ports, note);
         assert_eq!(bench.guests[1].receive(), usize::from(generation));
     }
 }
