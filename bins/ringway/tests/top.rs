@@ -118,8 +118,11 @@ fn a_signal_leaves_the_terminal_as_it_was() {
         rustix::process::kill_process(pid, sent).expect("it runs");
         terminal.shows(&format!("ended-by {} as-before", 128 + number));
     }
-    terminal.press(&["-l", &format!("clear; TERM=dumb {top} | cat; TERM=dumb {top}; echo ended")]);
+    terminal.press(&[
+        "-l",
+        &format!("clear; TERM=dumb {top} | cat; TERM=dumb {top}; echo both-were-lines"),
+    ]);
     terminal.press(&["Enter"]);
-    let screen = terminal.shows("\nended");
+    let screen = terminal.shows("\nboth-were-lines");
     assert_eq!(screen.matches("1 port, ").count(), 2, "{screen}");
 }
