@@ -259,7 +259,7 @@ impl Supervisor {
         if port.spec.kind != spec.kind {
             let kind = port.spec.kind.to_string();
             if let Err(why) = self.move_port(id, spec, asked) {
-                asked.hears_of(&name, &format!("stays {kind}: {}", explained(&why)));
+                asked.is_told_of(&name, &format!("stays {kind}: {}", explained(&why)));
             }
             return;
         }
@@ -268,7 +268,7 @@ impl Supervisor {
             return;
         }
         if let Err(why) = self.change_port(id, spec, before.clone(), asked.clone()) {
-            asked.hears_of(&name, &format!("stays as it was: {}", explained(&why)));
+            asked.is_told_of(&name, &format!("stays as it was: {}", explained(&why)));
             // The next time it may be possible, so the file still says something new.
             if let Some(port) = self.ports.get_mut(&id) {
                 port.from_file = before;

@@ -232,7 +232,7 @@ impl Supervisor {
         for _ in 0..LINES_PER_TURN {
             let Some((client, line)) = self.control.next_question(slot) else { break };
             let command = ControlCommand::read(&line, &self.ports, &self.setup);
-            if let Err(why) = command.and_then(|command| self.obey(client, command)) {
+            if let Err(why) = command.and_then(|command| self.carry_out_command(client, command)) {
                 why.iter().for_each(|why| self.control.say_refused(why));
                 self.control.answer_client(client, &refusal(&why));
             }
@@ -241,7 +241,11 @@ impl Supervisor {
     }
 
     /// Carries out a client's command, which is answered now or later.
-    fn obey(&mut self, client: ClientId, command: ControlCommand) -> Result<(), Refused> {
+    fn carry_out_command(
+        &mut self,
+        client: ClientId,
+        command: ControlCommand,
+    ) -> Result<(), Refused> {
         let asked = Requester { client: Some(client), ..Requester::default() };
         let all = |why: anyhow::Error| vec![explained(&why)];
         match command {

@@ -77,7 +77,7 @@ impl Requester {
     }
 
     /// A port stays as it was, and how.
-    pub fn hears_of(&self, name: &str, how: &str) {
+    pub fn is_told_of(&self, name: &str, how: &str) {
         error!(port = name, "{how}");
         self.has_failed(|| format!("port {name} {how}"));
     }
