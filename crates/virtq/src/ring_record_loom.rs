@@ -50,8 +50,8 @@ impl RingRecord {
         self.entries[from..to].iter().map(Cell::get)
     }
 
-    pub(crate) fn store_entry(&self, at: usize, entry: (u64, u32)) {
-        self.entries[at].set(entry);
+    pub(crate) fn store_entry(&self, at: usize, word: u64, step: u32) {
+        self.entries[at].set((word, step));
     }
 
     pub(crate) fn room(&self) -> usize {
