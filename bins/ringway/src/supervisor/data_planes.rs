@@ -61,11 +61,12 @@ impl Supervisor {
                 let busy = self.planes.note_death(&mut self.ports);
                 let suspects = (busy, self.planes.requests.take_back());
                 if let Some(plane) = self.planes.get(plane) {
-                    plane.suspects = Some(suspects);
+                    plane.debts.suspects = Some(suspects);
                 }
             }
             Effect::Settle { plane } => {
-                let orders = self.planes.get(plane).map(|plane| std::mem::take(&mut plane.orders));
+                let orders =
+                    self.planes.get(plane).map(|plane| std::mem::take(&mut plane.debts.orders));
                 self.settle_orders(orders.unwrap_or_default());
             }
             Effect::Serves { .. } => {
@@ -111,7 +112,9 @@ impl Supervisor {
     /// Takes what a data plane has sent.
     pub(super) fn hear_plane(&mut self, number: PlaneNumber) {
         for _ in 0..MESSAGES_PER_TURN {
-            let Some(plane) = self.planes.get(number).filter(|it| !it.is_killed) else { return };
+            let Some(plane) = self.planes.get(number).filter(|it| !it.process.is_killed) else {
+                return;
+            };
             let why = match plane.receive() {
                 Ok(None) => return,
                 Ok(Some(message)) => match self.take(number, message) {
@@ -226,11 +229,11 @@ impl Supervisor {
         let Some(end) = self.planes.get(number).and_then(|plane| plane.end()) else { return };
         let was_serving = self.planes.is_serving(number);
         let Some(mut plane) = self.planes.remove(number) else { return };
-        let _ = self.os.poller.remove(plane.pidfd.as_fd());
+        let _ = self.os.poller.remove(plane.process.pidfd.as_fd());
         plane.hear_last_words();
         let how = self.planes.shown(end, &plane);
         let now = Instant::now();
-        if let Some((busy, in_hand)) = plane.suspects {
+        if let Some((busy, in_hand)) = plane.debts.suspects {
             error!("the data plane ended: {how}: a new one was started at once");
             let verdict = self.planes.restarts.died(now, end, &busy, &in_hand);
             self.happens(Event::Ended { plane: number, how, start_at: now });
@@ -238,7 +241,7 @@ impl Supervisor {
         }
         if !was_serving || !self.planes.is_begun() {
             if was_serving {
-                let refusal = plane.refusal.take();
+                let refusal = plane.process.refusal.take();
                 let why = refusal.unwrap_or_else(|| format!("the data plane ended: {how}"));
                 self.planes.why_ended.get_or_insert(why);
             }
@@ -250,7 +253,7 @@ impl Supervisor {
         let (start_at, wait) = (verdict.start_at, verdict.start_at - now);
         let again = if wait.is_zero() { "at once".to_owned() } else { format!("in {wait:?}") };
         error!("the data plane ended: {how}: a new one is started {again}");
-        self.settle_orders(plane.orders);
+        self.settle_orders(plane.debts.orders);
         self.happens(Event::Ended { plane: number, how, start_at });
         self.follow(verdict);
     }

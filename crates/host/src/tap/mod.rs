@@ -52,42 +52,60 @@ const FRAME_OVERHEAD_LEN: u32 = 14 + 2 * 4;
 /// An open tap. One that we created vanishes when this is dropped; others stay.
 #[derive(Debug)]
 pub struct Tap {
-    fd: OwnedFd,
-    name: String,
-    /// For asking about the interface; none if it is in another network namespace.
-    interfaces: Option<OwnedFd>,
-    /// In bytes; `None`: not known.
-    mtu: Option<u32>,
+    interface: TapInterface,
     offloads: TapOffloads,
     /// Whether the kernel completes unsegmented UDP (Linux 6.2).
     takes_uso: bool,
     /// See [`complete_all`](Self::complete_all).
     completes_all: bool,
     vectors: Vectors,
-    /// Packets to the tap that are written at the end of the visit; none: at once.
-    batch: Option<Box<TapBatch>>,
-    /// One packet, and one byte behind it that tells when a packet was longer.
-    scratch: Scratch,
-    /// For packets to the tap in more pieces than one call takes.
-    bounce: Scratch,
-    /// Short packets that were read ahead; none: each is read alone.
-    ahead: Option<Box<ReadAhead>>,
-    /// The packet that was lent and not taken yet.
-    pending: Option<Pending>,
-    /// See [`take_unread`](Self::take_unread).
-    is_unread: bool,
-    /// See [`stop_reading`](Self::stop_reading).
-    stops_reading: bool,
+    reader: TapReader,
+    writer: TapWriter,
     watch: TapWatch,
     /// The worker has not told yet that the interface is gone.
     is_gone_untold: bool,
-    /// Segments of it that its receiver has already.
-    segments_done: usize,
-    lent: [SharedSlice; 1],
     /// Packets to the tap.
     pub to_tap: Counters,
     /// Packets from the tap.
     pub from_tap: Counters,
+}
+
+/// The interface of the kernel, and the queue of it that is open.
+#[derive(Debug)]
+struct TapInterface {
+    fd: OwnedFd,
+    name: String,
+    /// For asking about the interface; none if it is in another network namespace.
+    interfaces: Option<OwnedFd>,
+    /// In bytes; `None`: not known.
+    mtu: Option<u32>,
+}
+
+/// Packets that are read: the one that was lent, and those behind it.
+#[derive(Debug)]
+struct TapReader {
+    /// One packet, and one byte behind it that tells when a packet was longer.
+    scratch: Scratch,
+    /// Short packets that were read ahead; none: each is read alone.
+    ahead: Option<Box<ReadAhead>>,
+    /// The packet that was lent and not taken yet.
+    pending: Option<Pending>,
+    /// See [`take_unread`](Tap::take_unread).
+    is_unread: bool,
+    /// See [`stop_reading`](Tap::stop_reading).
+    stops_reading: bool,
+    /// Segments of it that its receiver has already.
+    segments_done: usize,
+    lent: [SharedSlice; 1],
+}
+
+/// Packets that are written.
+#[derive(Debug)]
+struct TapWriter {
+    /// Those that are written at the end of the visit; none: at once.
+    batch: Option<Box<TapBatch>>,
+    /// For packets in more pieces than one call takes.
+    bounce: Scratch,
 }
 
 impl Tap {
@@ -95,25 +113,23 @@ impl Tap {
     /// network namespace of the tap, if it is this one.
     pub fn new(fd: OwnedFd, name: String, interfaces: Option<OwnedFd>) -> Self {
         let mut tap = Self {
-            fd,
-            name,
-            interfaces,
-            mtu: None,
+            interface: TapInterface { fd, name, interfaces, mtu: None },
             offloads: TapOffloads::default(),
             takes_uso: false,
             completes_all: false,
             vectors: Vectors::new(),
-            batch: None,
-            ahead: None,
-            scratch: Scratch::new(PACKET_LEN_MAX as usize + 1),
-            bounce: Scratch::new(PACKET_LEN_MAX as usize),
-            pending: None,
-            is_unread: false,
-            stops_reading: false,
+            reader: TapReader {
+                scratch: Scratch::new(PACKET_LEN_MAX as usize + 1),
+                ahead: None,
+                pending: None,
+                is_unread: false,
+                stops_reading: false,
+                segments_done: 0,
+                lent: [SharedSlice::EMPTY],
+            },
+            writer: TapWriter { batch: None, bounce: Scratch::new(PACKET_LEN_MAX as usize) },
             watch: TapWatch::default(),
             is_gone_untold: false,
-            segments_done: 0,
-            lent: [SharedSlice::EMPTY],
             to_tap: Counters::default(),
             from_tap: Counters::default(),
         };
@@ -125,19 +141,20 @@ impl Tap {
     }
 
     fn refresh_mtu(&mut self) {
-        if let Some(interfaces) = &self.interfaces {
-            self.mtu = ioctl::interface_mtu(interfaces.as_fd(), &self.name).ok();
+        if let Some(interfaces) = &self.interface.interfaces {
+            self.interface.mtu =
+                ioctl::interface_mtu(interfaces.as_fd(), &self.interface.name).ok();
         }
     }
 
     /// The socket for asking about the interface.
     pub fn interfaces(&self) -> Option<BorrowedFd<'_>> {
-        self.interfaces.as_ref().map(AsFd::as_fd)
+        self.interface.interfaces.as_ref().map(AsFd::as_fd)
     }
 
     /// Name of the interface.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.interface.name
     }
 
     /// Says from elsewhere whether the interface is gone.
@@ -152,13 +169,13 @@ impl Tap {
 
     /// MTU in bytes as last looked up; `None` for a passed tap in another network namespace.
     pub fn mtu(&self) -> Option<u32> {
-        self.mtu
+        self.interface.mtu
     }
 
     /// Length in bytes of the longest packet (without header) that is to be expected from the tap
     /// with the offloads granted last.
     pub fn packet_len_max(&self) -> u32 {
-        match self.mtu {
+        match self.interface.mtu {
             Some(mtu) if !self.offloads.leaves_segmentation() => {
                 mtu.saturating_add(FRAME_OVERHEAD_LEN).min(PACKET_LEN_MAX)
             }
@@ -177,8 +194,9 @@ impl Tap {
             TapOffloads { csum: wanted.csum, ..TapOffloads::default() },
             TapOffloads::default(),
         ];
-        let is_granted =
-            |offloads: &TapOffloads| ioctl::set_offload(self.fd.as_fd(), offloads.flags()).is_ok();
+        let is_granted = |offloads: &TapOffloads| {
+            ioctl::set_offload(self.interface.fd.as_fd(), offloads.flags()).is_ok()
+        };
         // If even nothing is refused, the kernel has kept what it was told before.
         self.offloads = attempts.into_iter().find(is_granted).unwrap_or(self.offloads);
         self.offloads
@@ -214,7 +232,7 @@ impl Tap {
     /// # Errors
     /// The kernel is older than 5.0, or the interface is down.
     pub fn set_link(&self, is_up: bool) -> io::Result<()> {
-        ioctl::set_carrier(self.fd.as_fd(), is_up)
+        ioctl::set_carrier(self.interface.fd.as_fd(), is_up)
     }
 
     /// Changes the MTU of the interface, in bytes.
@@ -222,7 +240,7 @@ impl Tap {
     /// # Errors
     /// Not permitted, not possible, or a passed tap in another network namespace.
     pub fn set_mtu(&mut self, mtu: u16) -> Result<(), TapError> {
-        let set = Self::set_mtu_of(&self.name, self.interfaces(), mtu);
+        let set = Self::set_mtu_of(&self.interface.name, self.interfaces(), mtu);
         self.refresh_mtu();
         set
     }
@@ -245,7 +263,7 @@ impl Tap {
 
     /// Writes one segment of a packet that [`put`](PacketSink::put) found unfinished.
     pub fn put_segment(&mut self, segment: &Segment<'_>) -> Put {
-        let bytes = self.bounce.bytes();
+        let bytes = self.writer.bounce.bytes();
         let Some(lent) = bytes.slice(0, segment.bytes.len()) else {
             self.to_tap.count_drop(DropReason::TooLong);
             return Put::Refused;
@@ -259,14 +277,15 @@ impl Tap {
     /// written only then, and what becomes of it counted.
     pub fn stage(&mut self, packet: &Packet<'_>) -> Put {
         let pieces = packet.payload.len();
-        if self.batch.is_none() || !self.takes(packet.header) || packet.len > PACKET_LEN_MAX {
+        if self.writer.batch.is_none() || !self.takes(packet.header) || packet.len > PACKET_LEN_MAX
+        {
             return self.put(packet);
         }
-        let Some(batch) = &mut self.batch else { return self.put(packet) };
+        let Some(batch) = &mut self.writer.batch else { return self.put(packet) };
         if !batch.has_room(pieces) {
             self.flush();
         }
-        match &mut self.batch {
+        match &mut self.writer.batch {
             Some(batch) if batch.has_room(pieces) => {
                 batch.note(header_for_kernel(packet), packet);
                 Put::Done
@@ -277,7 +296,8 @@ impl Tap {
 
     /// Writes what was staged.
     pub fn flush(&mut self) {
-        let Self { batch: Some(batch), to_tap, fd, .. } = self else { return };
+        let Some(batch) = &mut self.writer.batch else { return };
+        let (to_tap, fd) = (&mut self.to_tap, &self.interface.fd);
         if batch.is_empty() {
             return;
         }
@@ -293,18 +313,18 @@ impl Tap {
     pub fn set_writes(&mut self, writes: TapCalls) -> Option<usize> {
         self.flush();
         let from = writes_from(writes);
-        self.batch = from.and_then(|from| TapBatch::new(from).ok()).map(Box::new);
-        from.filter(|_| self.batch.is_some())
+        self.writer.batch = from.and_then(|from| TapBatch::new(from).ok()).map(Box::new);
+        from.filter(|_| self.writer.batch.is_some())
     }
 
     fn write(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         let header = header_for_kernel(packet);
         if packet.payload.len() <= PIECES_MAX {
-            return self.vectors.write(self.fd.as_fd(), &header, packet.payload);
+            return self.vectors.write(self.interface.fd.as_fd(), &header, packet.payload);
         }
-        let len = gather(packet.payload, self.bounce.bytes());
-        let Some(bytes) = self.bounce.bytes().slice(0, len) else { return Ok(()) };
-        self.vectors.write(self.fd.as_fd(), &header, &[bytes])
+        let len = gather(packet.payload, self.writer.bounce.bytes());
+        let Some(bytes) = self.writer.bounce.bytes().slice(0, len) else { return Ok(()) };
+        self.vectors.write(self.interface.fd.as_fd(), &header, &[bytes])
     }
 }
 
@@ -318,7 +338,7 @@ fn header_for_kernel(packet: &Packet<'_>) -> [u8; HEADER_LEN] {
 
 impl AsFd for Tap {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.interface.fd.as_fd()
     }
 }
 

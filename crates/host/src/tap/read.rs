@@ -28,10 +28,13 @@ impl Tap {
     /// # Panics
     /// It was chosen before, or a packet is lent: it may lie where packets are read ahead.
     pub fn set_reads(&mut self, reads: TapCalls) -> Option<usize> {
-        assert!(self.ahead.is_none() && self.pending.is_none(), "packets may wait there already");
+        assert!(
+            self.reader.ahead.is_none() && self.reader.pending.is_none(),
+            "packets may wait there already"
+        );
         let from = reads_from(reads)?;
-        self.ahead = ReadAhead::new(from).ok().map(Box::new);
-        self.ahead.as_ref().map(|_| from)
+        self.reader.ahead = ReadAhead::new(from).ok().map(Box::new);
+        self.reader.ahead.as_ref().map(|_| from)
     }
 
     /// Reads the next packet into `pieces`, and gives its header and its length in bytes. A packet
@@ -47,7 +50,7 @@ impl Tap {
     /// copy, under [`install_bus_guard`](crate::install_bus_guard); without that guard it ends the
     /// process.
     pub fn read_into(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
-        if self.pending.is_some() || pieces.len() > PIECES_MAX || self.top_up_ahead() {
+        if self.reader.pending.is_some() || pieces.len() > PIECES_MAX || self.top_up_ahead() {
             return self.read_with_copy(pieces);
         }
         let packet = self.read_packet(pieces)?;
@@ -59,8 +62,8 @@ impl Tap {
 
     /// Lends the packet that was just read into `pieces`: its receiver does not take it as it is.
     pub fn lend(&mut self, header: NetHeader, len: u32, pieces: &[SharedSlice]) {
-        gather(pieces, self.scratch.bytes());
-        self.pending = Some(self.in_scratch(header, len));
+        gather(pieces, self.reader.scratch.bytes());
+        self.reader.pending = Some(self.in_scratch(header, len));
         // It is counted when it is taken.
         self.from_tap.packets -= 1;
         self.from_tap.bytes -= u64::from(len);
@@ -68,29 +71,29 @@ impl Tap {
 
     /// Whether a packet is lent and not taken yet.
     pub fn is_lending(&self) -> bool {
-        self.pending.is_some()
+        self.reader.pending.is_some()
     }
 
     /// Reads no more packets from now on: another process will. Whether none is left that was read
     /// and not taken.
     pub(crate) fn stop_reading(&mut self) -> bool {
-        self.stops_reading = true;
-        self.pending.is_none() && !self.top_up_ahead()
+        self.reader.stops_reading = true;
+        self.reader.pending.is_none() && !self.top_up_ahead()
     }
 
     /// Reads ahead if that is worth it, and says whether something was; only while none is pending,
     /// which may be one of those.
     fn top_up_ahead(&mut self) -> bool {
-        if self.stops_reading {
-            return self.ahead.as_ref().is_some_and(|ahead| ahead.is_waiting());
+        if self.reader.stops_reading {
+            return self.reader.ahead.as_ref().is_some_and(|ahead| ahead.is_waiting());
         }
-        self.ahead.as_mut().is_some_and(|ahead| ahead.top_up(self.fd.as_fd()))
+        self.reader.ahead.as_mut().is_some_and(|ahead| ahead.top_up(self.interface.fd.as_fd()))
     }
 
     /// Whether it was left before it was found empty, since this was last asked: what waits there
     /// does not wake the worker.
     pub(crate) fn take_unread(&mut self) -> bool {
-        std::mem::take(&mut self.is_unread)
+        std::mem::take(&mut self.reader.is_unread)
     }
 
     /// A packet is lost, or the whole interface.
@@ -105,22 +108,22 @@ impl Tap {
 
     /// No packet was found where there may be some.
     fn note_failure(&mut self, why: &io::Error) {
-        self.is_unread = why.raw_os_error() != Some(libc::EBADFD);
+        self.reader.is_unread = why.raw_os_error() != Some(libc::EBADFD);
         let is_counted = why.kind() == io::ErrorKind::Interrupted || is_too_many_drops(why);
-        if self.is_unread && !is_counted {
+        if self.reader.is_unread && !is_counted {
             self.from_tap.count_drop(DropReason::Os);
         }
     }
 
     fn in_scratch(&self, header: NetHeader, len: u32) -> Pending {
-        Pending { header, bytes: self.scratch.bytes().split_at(len as usize).0, len }
+        Pending { header, bytes: self.reader.scratch.bytes().split_at(len as usize).0, len }
     }
 
     /// The way with a copy: a packet was lent or read ahead before, or there are more pieces than
     /// one call takes.
     fn read_with_copy(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
         self.make_pending()?;
-        let Some(Pending { header, bytes, len }) = self.pending else { return Ok(None) };
+        let Some(Pending { header, bytes, len }) = self.reader.pending else { return Ok(None) };
         if !copy_all(bytes, pieces) {
             self.refresh_mtu();
             return Ok(None);
@@ -131,13 +134,13 @@ impl Tap {
 
     /// Makes sure that there is a pending packet, if there is one at all.
     fn make_pending(&mut self) -> io::Result<()> {
-        if self.pending.is_none() {
-            self.pending = self.take_ahead()?;
+        if self.reader.pending.is_none() {
+            self.reader.pending = self.take_ahead()?;
         }
-        if self.pending.is_none() {
-            let room = self.scratch.bytes().split_at(PACKET_LEN_MAX as usize).0;
+        if self.reader.pending.is_none() {
+            let room = self.reader.scratch.bytes().split_at(PACKET_LEN_MAX as usize).0;
             let packet = self.read_packet(&[room])?;
-            self.pending = packet.map(|(header, len)| self.in_scratch(header, len));
+            self.reader.pending = packet.map(|(header, len)| self.in_scratch(header, len));
         }
         Ok(())
     }
@@ -148,7 +151,7 @@ impl Tap {
             if !self.top_up_ahead() {
                 return Ok(None);
             }
-            let Some(read) = self.ahead.as_mut().and_then(|ahead| ahead.pop()) else {
+            let Some(read) = self.reader.ahead.as_mut().and_then(|ahead| ahead.pop()) else {
                 return Ok(None);
             };
             let mut header = [0; HEADER_LEN];
@@ -165,24 +168,24 @@ impl Tap {
     }
 
     fn read_packet(&mut self, pieces: &[SharedSlice]) -> io::Result<Option<(NetHeader, u32)>> {
-        if self.stops_reading {
+        if self.reader.stops_reading {
             return Ok(None);
         }
         let room = pieces.iter().fold(0, |room: usize, piece| room.saturating_add(piece.len()));
         // A longer packet, as after the MTU was raised, spills to its place in the scratch.
-        let spill = self.scratch.bytes().split_at(room.min(PACKET_LEN_MAX as usize)).1;
+        let spill = self.reader.scratch.bytes().split_at(room.min(PACKET_LEN_MAX as usize)).1;
         for _ in 0..DROPS_MAX {
             let mut header = [0; HEADER_LEN];
-            let read = self.vectors.read(self.fd.as_fd(), &mut header, pieces, spill);
+            let read = self.vectors.read(self.interface.fd.as_fd(), &mut header, pieces, spill);
             let read = read.inspect_err(|why| self.note_lost(why))?;
-            if let Some(ahead) = &mut self.ahead {
+            if let Some(ahead) = &mut self.reader.ahead {
                 ahead.row.record(read.unwrap_or(0));
             }
             let Some(read) = read else { return Ok(None) };
             match accepted(&header, read) {
                 Ok((header, len)) if len as usize > room => {
-                    gather(pieces, self.scratch.bytes().split_at(room).0);
-                    self.pending = Some(self.in_scratch(header, len));
+                    gather(pieces, self.reader.scratch.bytes().split_at(room).0);
+                    self.reader.pending = Some(self.in_scratch(header, len));
                     self.refresh_mtu();
                     return Ok(None);
                 }
@@ -199,17 +202,17 @@ impl PacketSource for Tap {
         if let Err(why) = self.make_pending() {
             self.note_failure(&why);
         }
-        let Pending { header, bytes, len } = self.pending.as_ref()?;
-        self.lent = [*bytes];
-        Some(Packet { header, payload: &self.lent, len: *len })
+        let Pending { header, bytes, len } = self.reader.pending.as_ref()?;
+        self.reader.lent = [*bytes];
+        Some(Packet { header, payload: &self.reader.lent, len: *len })
     }
 
     fn segments_done(&self) -> usize {
-        self.segments_done
+        self.reader.segments_done
     }
 
     fn set_segments_done(&mut self, count: usize) {
-        self.segments_done = count;
+        self.reader.segments_done = count;
     }
 
     fn dropped(&self) -> [u64; DropReason::ALL.len()] {
@@ -217,8 +220,8 @@ impl PacketSource for Tap {
     }
 
     fn pop(&mut self) {
-        self.segments_done = 0;
-        if let Some(packet) = self.pending.take() {
+        self.reader.segments_done = 0;
+        if let Some(packet) = self.reader.pending.take() {
             self.from_tap.count(packet.len);
         }
     }

@@ -39,18 +39,19 @@ impl Planes {
         let Some(plane) = serving.and_then(|number| self.all.get_mut(&number)) else {
             return false;
         };
-        let is_due = plane.without.iter().any(|port| !self.restarts.is_held(port.0, now));
-        if !is_due || plane.renew_at.is_some_and(|at| at > now) {
+        let is_due = plane.debts.without.iter().any(|port| !self.restarts.is_held(port.0, now));
+        if !is_due || plane.debts.renew_at.is_some_and(|at| at > now) {
             return false;
         }
-        plane.renew_at = Some(now + RENEWED_EVERY);
+        plane.debts.renew_at = Some(now + RENEWED_EVERY);
         true
     }
 
     /// When that is to be done.
     pub fn next_serving_held_ports(&self, now: Instant) -> Option<Instant> {
-        let plane = self.current().filter(|plane| !plane.without.is_empty())?;
+        let plane = self.current().filter(|plane| !plane.debts.without.is_empty())?;
         plane
+            .debts
             .renew_at
             .into_iter()
             .chain(self.restarts.next_unheld(now))
@@ -69,7 +70,7 @@ impl Planes {
             PlaneExit::Exit(status) => format!("exit status {status}"),
             PlaneExit::Signal(signal) => {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-                let forbidden = plane.forbidden.filter(|_| signal == SIGSYS);
+                let forbidden = plane.process.forbidden.filter(|_| signal == SIGSYS);
                 self.counts.forbidden_call = forbidden.or(self.counts.forbidden_call);
                 let call = forbidden.map(system_calls::shown).map_or_else(String::new, |call| {
                     format!(": the sandbox forbids system call {call}")

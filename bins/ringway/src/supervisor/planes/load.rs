@@ -54,7 +54,7 @@ impl Planes {
         ports.tell_of_stations(&mut plane);
         plane.tell(&ToData::Replayed {}, vec![]);
         plane.is_filled();
-        for &id in &plane.without {
+        for &id in &plane.debts.without {
             ports.complain(id, HELD);
         }
         self.insert(number, plane);
@@ -63,7 +63,7 @@ impl Planes {
     fn load_front_end(&mut self, plane: &mut Plane, id: PortId, port: &SupervisedPort) {
         let Some(link) = port.link() else { return };
         if self.restarts.is_held(id.0, Instant::now()) {
-            plane.without.insert(id);
+            plane.debts.without.insert(id);
             return;
         }
         let (order, number) = (self.next_number(), link.number);
@@ -93,7 +93,7 @@ impl Planes {
     pub fn holds_back(&mut self, id: PortId, ports: &mut Ports) -> bool {
         let is_held = self.restarts.is_held(id.0, Instant::now());
         let Some(plane) = self.loaded().filter(|_| is_held) else { return false };
-        plane.without.insert(id);
+        plane.debts.without.insert(id);
         ports.complain(id, HELD);
         true
     }

@@ -39,7 +39,7 @@ impl Planes {
     pub fn hand_over(&mut self, now: Instant, ports: &Ports) {
         let is_one_by_one = self.restarts.is_suspicious(now);
         let Some(plane) = self.running() else { return };
-        let without = plane.without.clone();
+        let without = plane.debts.without.clone();
         let knows = |port| !without.contains(&PortId(port));
         for (_, port) in self.requests.hand_over(is_one_by_one, knows, now) {
             self.send_request(PortId(port), ports);
@@ -91,14 +91,14 @@ impl Planes {
         self.requests.remove(link);
         if let Some(plane) = self.serving() {
             plane.forget_frame(link);
-            plane.without.remove(&port);
+            plane.debts.without.remove(&port);
         }
     }
 
     /// Nothing of the data plane is outstanding.
     pub fn is_at_rest(&self) -> bool {
         let plane = self.current();
-        let owes = plane.is_none_or(|it| !it.orders.is_empty() || !it.asks.is_empty());
+        let owes = plane.is_none_or(|it| !it.debts.orders.is_empty() || !it.debts.asks.is_empty());
         self.is_running() && !owes && !self.requests.is_any_owed()
     }
 
@@ -119,8 +119,9 @@ impl Planes {
             return Err(format!("it speaks versions {first} to {last}, and not {WIRE_VERSION}"));
         };
         let plane = self.get(number);
-        let needs_bare = speaks < NEWER && plane.as_ref().is_some_and(|it| !it.given.is_empty());
-        plane.into_iter().for_each(|plane| plane.speaks = speaks);
+        let needs_bare =
+            speaks < NEWER && plane.as_ref().is_some_and(|it| !it.process.given.is_empty());
+        plane.into_iter().for_each(|plane| plane.socket.speaks = speaks);
         if layout.common(journal).is_none() {
             let (Versions { first, last }, ours) = (journal, Watched::LAYOUT);
             return Err(format!("it knows journals of layouts {first} to {last}, and not {ours}"));
@@ -136,16 +137,16 @@ impl Planes {
             true => error!("the data plane cannot start: {why}"),
             false => self.why_ended = Some(why.clone()),
         }
-        self.get(plane).into_iter().for_each(|it| it.is_condemned = true);
+        self.get(plane).into_iter().for_each(|it| it.process.is_condemned = true);
         Event::Refuses { plane, why }
     }
 
     /// A data plane closed its end, or said what cannot be.
     pub fn lost(&mut self, plane: PlaneNumber, why: &str) -> Event<ClientId> {
-        let running = self.get(plane).filter(|it| !it.is_killed && !why.is_empty());
+        let running = self.get(plane).filter(|it| !it.process.is_killed && !why.is_empty());
         if let Some(running) = running {
             error!("the data plane {why}: it is ended");
-            running.is_condemned = true;
+            running.process.is_condemned = true;
         }
         Event::Lost { plane, is_condemned: !why.is_empty() }
     }
@@ -163,9 +164,9 @@ impl Planes {
         let stage = self.succession.stage(number);
         let plane = self.get(number).filter(|_| stage == Some(Stage::Quiescing));
         let plane = plane.context("positions are not asked for")?;
-        plane.export.extend(positions);
-        ensure!(plane.export.len() <= POSITIONS_LEN_MAX, "too many positions");
-        let bytes = is_last.then(|| std::mem::take(&mut plane.export));
+        plane.debts.export.extend(positions);
+        ensure!(plane.debts.export.len() <= POSITIONS_LEN_MAX, "too many positions");
+        let bytes = is_last.then(|| std::mem::take(&mut plane.debts.export));
         Ok(bytes.map(|bytes| Event::Positions { plane: number, bytes }))
     }
 
@@ -174,7 +175,7 @@ impl Planes {
     /// # Errors
     /// It was not asked, or says more than there can be.
     pub fn answer(&mut self, ask: u32, bytes: Vec<u8>) -> anyhow::Result<()> {
-        let asked = self.serving().and_then(|plane| plane.asks.get_mut(&ask));
+        let asked = self.serving().and_then(|plane| plane.debts.asks.get_mut(&ask));
         let text = asked.context("it was not asked")?;
         text.extend(bytes);
         ensure!(text.len() <= ANSWER_LEN_MAX, "a longer answer than any");
@@ -188,6 +189,6 @@ impl Planes {
     pub fn take_order(&mut self, number: PlaneNumber, order: u32) -> anyhow::Result<Order> {
         let plane = self.get(number).context("there is no such data plane")?;
         plane.is_answered(Owed::Order(order));
-        plane.orders.remove(&order).context("no such order")
+        plane.debts.orders.remove(&order).context("no such order")
     }
 }

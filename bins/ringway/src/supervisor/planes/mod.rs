@@ -144,8 +144,9 @@ impl Planes {
 
     /// The first one serves all ports that could be opened.
     pub fn has_begun(&mut self) -> bool {
-        let opens =
-            |plane: &Plane| plane.orders.values().any(|order| matches!(order, Order::Open { .. }));
+        let opens = |plane: &Plane| {
+            plane.debts.orders.values().any(|order| matches!(order, Order::Open { .. }))
+        };
         let is_done = self.is_running() && self.current().is_some_and(|plane| !opens(plane));
         self.is_begun |= is_done;
         self.is_begun
@@ -158,14 +159,14 @@ impl Planes {
     /// The record of the one that serves, for the next supervisor.
     pub fn record<'a>(&'a self, fds: &mut Fds<'a>) -> Option<PlaneRecord> {
         let (number, plane) = (self.succession.serving()?, self.current()?);
-        let (pid, channel) = (plane.pid().try_into().ok()?, fds.put(plane.channel.as_fd()));
-        let (may_route, speaks) = (plane.may_route, Some(plane.speaks));
+        let (pid, channel) = (plane.pid().try_into().ok()?, fds.put(plane.socket.channel.as_fd()));
+        let (may_route, speaks) = (plane.may_route, Some(plane.socket.speaks));
         Some(PlaneRecord { number, pid, channel, may_route, speaks })
     }
 
     /// There is one, which serves, and no other.
     pub fn is_alone(&self) -> bool {
-        let knows_all = |plane: &Plane| plane.is_told() && plane.without.is_empty();
+        let knows_all = |plane: &Plane| plane.is_told() && plane.debts.without.is_empty();
         let is_alone = self.is_running() && self.succession.others_are_gone();
         is_alone && self.current().is_some_and(knows_all)
     }
@@ -220,7 +221,7 @@ impl Planes {
         port: u16,
         name: &str,
     ) -> impl Iterator<Item = &mut Change<PortSpec>> {
-        let orders = self.serving().into_iter().flat_map(|plane| plane.orders.values_mut());
+        let orders = self.serving().into_iter().flat_map(|plane| plane.debts.orders.values_mut());
         let changes = orders.filter_map(|order| match order {
             Order::Change { change, .. } => Some(&mut **change),
             _ => None,
@@ -233,21 +234,21 @@ impl Planes {
     /// # Errors
     /// The kernel refuses.
     pub fn add(&mut self, number: PlaneNumber, plane: Plane) -> anyhow::Result<()> {
-        self.poller.add(plane.channel.as_fd(), Wake::Plane(number).token())?;
-        self.poller.add(plane.pidfd.as_fd(), Wake::PlaneEnd(number).token())?;
+        self.poller.add(plane.socket.channel.as_fd(), Wake::Plane(number).token())?;
+        self.poller.add(plane.process.pidfd.as_fd(), Wake::PlaneEnd(number).token())?;
         self.all.insert(number, plane);
         Ok(())
     }
 
     pub fn kill(&mut self, number: PlaneNumber, is_condemned: bool) {
-        let Some(plane) = self.all.get_mut(&number).filter(|plane| !plane.is_killed) else {
+        let Some(plane) = self.all.get_mut(&number).filter(|plane| !plane.process.is_killed) else {
             return;
         };
-        if is_condemned && !std::mem::replace(&mut plane.is_condemned, true) {
+        if is_condemned && !std::mem::replace(&mut plane.process.is_condemned, true) {
             error!("the data plane did not do what was its turn: it is ended");
         }
         plane.kill();
-        let _ = self.poller.remove(plane.channel.as_fd());
+        let _ = self.poller.remove(plane.socket.channel.as_fd());
     }
 
     /// A child was stopped, goes on or has ended.
@@ -275,7 +276,7 @@ impl Planes {
         let is_owed = self.succession.is_changing()
             || is_reloading
             || !self.requests.is_empty()
-            || self.current().is_none_or(|plane| !plane.orders.is_empty());
+            || self.current().is_none_or(|plane| !plane.debts.orders.is_empty());
         let look = is_owed.then(|| now + LOOK_EVERY);
         let numbers = [self.succession.serving(), self.succession.next()];
         let planes = numbers.into_iter().flatten().filter_map(|number| self.all.get(&number));

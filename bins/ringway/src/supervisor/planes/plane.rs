@@ -66,25 +66,45 @@ impl AsFd for OutgoingFd {
 
 /// A process that carries packets, or is about to.
 pub struct Plane {
+    pub process: PlaneProcess,
+    pub socket: PlaneSocket,
+    pub debts: PlaneDebts,
+    pub watch: Watch,
+    pub look_at: Option<Instant>,
+    /// It may open sockets for the guests of routers.
+    pub may_route: bool,
+}
+
+/// The process, and how it ends.
+pub struct PlaneProcess {
     pid: Pid,
     pub pidfd: OwnedFd,
-    pub channel: Channel,
-    pub outbox: Outbox<(Vec<u8>, Vec<OutgoingFd>)>,
     /// Descriptors it was started with, by number; open here, so that no number means another one.
     pub given: BTreeMap<RawFd, OutgoingFd>,
+    /// Nothing that it says counts any more.
+    pub is_killed: bool,
+    is_hung: bool,
+    /// It has said what cannot be, or has not done in time what it has to: it is killed for that.
+    pub is_condemned: bool,
+    /// The system call by which it says that it ends.
+    pub forbidden: Option<u32>,
+    /// Why it could not start, heard after its end.
+    pub refusal: Option<String>,
+}
+
+/// The socket to it, and what waits to be sent.
+pub struct PlaneSocket {
+    pub channel: Channel,
+    pub outbox: Outbox<(Vec<u8>, Vec<OutgoingFd>)>,
     /// While it gets all that there is: messages that go together, with what they ask for.
     pub batch: Option<(Batch, Vec<Owed>)>,
     /// The version of what both speak.
     pub speaks: u16,
-    /// Nothing that it says counts any more.
-    pub is_killed: bool,
-    pub watch: Watch,
-    pub look_at: Option<Instant>,
-    is_hung: bool,
-    /// It has said what cannot be, or has not done in time what it has to: it is killed for that.
-    pub is_condemned: bool,
-    /// It may open sockets for the guests of routers.
-    pub may_route: bool,
+}
+
+/// What it has to do or to answer, and what it is to be told of later.
+#[derive(Default)]
+pub struct PlaneDebts {
     /// Orders that it has not carried out yet.
     pub orders: BTreeMap<u32, Order>,
     /// Questions that it was asked, and its answer so far.
@@ -98,10 +118,6 @@ pub struct Plane {
     pub without: BTreeSet<PortId>,
     /// Another one is not started before, to be told of them.
     pub renew_at: Option<Instant>,
-    /// The system call by which it says that it ends.
-    pub forbidden: Option<u32>,
-    /// Why it could not start, heard after its end.
-    pub refusal: Option<String>,
 }
 
 /// By its descriptor: its file may be replaced meanwhile.
@@ -142,9 +158,9 @@ impl Plane {
             .spawn()
             .context("starting the data plane")?;
         drop(kept);
-        let given = given.into_iter().map(|fd| (fd.as_fd().as_raw_fd(), fd)).collect();
-        let plane = Self::of(Pid::from_child(&child), channel)?;
-        Ok(Self { given, ..plane })
+        let mut plane = Self::of(Pid::from_child(&child), channel)?;
+        plane.process.given = given.into_iter().map(|fd| (fd.as_fd().as_raw_fd(), fd)).collect();
+        Ok(plane)
     }
 
     /// One that this process has started before another program took its place; it serves.
@@ -154,39 +170,35 @@ impl Plane {
     pub fn resume(record: &PlaneRecord, channel: OwnedFd) -> anyhow::Result<Self> {
         let &PlaneRecord { pid, may_route, speaks, .. } = record;
         let pid = Pid::from_raw(pid).context("no process")?;
-        let plane = Self::of(pid, Channel::over(channel))?;
-        Ok(Self { may_route, speaks: speaks.unwrap_or(1), ..plane })
+        let mut plane = Self::of(pid, Channel::over(channel))?;
+        plane.may_route = may_route;
+        plane.socket.speaks = speaks.unwrap_or(1);
+        Ok(plane)
     }
 
     pub fn of(pid: Pid, channel: Channel) -> anyhow::Result<Self> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("watching the data plane")?;
         Ok(Self {
-            pid,
-            pidfd,
-            channel,
-            outbox: Outbox::default(),
-            given: BTreeMap::new(),
-            batch: None,
-            speaks: 1,
-            is_killed: false,
+            process: PlaneProcess {
+                pid,
+                pidfd,
+                given: BTreeMap::new(),
+                is_killed: false,
+                is_hung: false,
+                is_condemned: false,
+                forbidden: None,
+                refusal: None,
+            },
+            socket: PlaneSocket { channel, outbox: Outbox::default(), batch: None, speaks: 1 },
+            debts: PlaneDebts::default(),
             watch: Watch::default(),
             look_at: None,
-            is_hung: false,
-            is_condemned: false,
             may_route: false,
-            orders: BTreeMap::new(),
-            asks: BTreeMap::new(),
-            export: Vec::new(),
-            suspects: None,
-            without: BTreeSet::new(),
-            renew_at: None,
-            forbidden: None,
-            refusal: None,
         })
     }
 
     pub fn pid(&self) -> u32 {
-        self.pid.as_raw_nonzero().get().unsigned_abs()
+        self.process.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
     /// The next message. `None`: there is none now.
@@ -194,7 +206,7 @@ impl Plane {
     /// # Errors
     /// It has closed its end, or says what cannot be.
     pub fn receive(&self) -> anyhow::Result<Option<ToSupervisor>> {
-        match self.channel.try_receive() {
+        match self.socket.channel.try_receive() {
             Ok(bytes) => Ok(Some(ToSupervisor::decode(&bytes)?)),
             Err(Errno::AGAIN) => Ok(None),
             Err(why) => Err(why.into()),
@@ -214,10 +226,10 @@ impl Plane {
     /// Takes what it says of itself.
     pub fn notes(&mut self, message: &ToSupervisor) {
         match message {
-            ToSupervisor::Forbidden { call } => self.forbidden = Some(*call),
+            ToSupervisor::Forbidden { call } => self.process.forbidden = Some(*call),
             ToSupervisor::GoesOn {} => self.watch.goes_on(),
             ToSupervisor::Ready { refusal: Some(why) } => {
-                self.refusal = Some(why.as_str().to_owned());
+                self.process.refusal = Some(why.as_str().to_owned());
             }
             _ => {}
         }
@@ -225,7 +237,7 @@ impl Plane {
 
     /// Looks whether it answers, and whether its workers, if it runs, go on.
     pub fn look(&mut self, now: Instant, beats: &[Beat]) {
-        let oldest = self.outbox.oldest();
+        let oldest = self.socket.outbox.oldest();
         let Look { act, asks, again } = self.watch.look(now, oldest, beats);
         if asks {
             self.ask_whether_it_goes_on();
@@ -234,7 +246,7 @@ impl Plane {
         match act {
             Some(Act::Abort) => {
                 tracing::error!("the data plane does not answer: it is ended");
-                self.is_hung = true;
+                self.process.is_hung = true;
                 self.signal(Signal::ABORT);
             }
             Some(Act::Kill) => self.signal(Signal::KILL),
@@ -243,24 +255,24 @@ impl Plane {
     }
 
     fn signal(&self, signal: Signal) {
-        let _ = pidfd_send_signal(&self.pidfd, signal);
+        let _ = pidfd_send_signal(&self.process.pidfd, signal);
     }
 
     /// Ends it; it has ended when its pidfd says so.
     pub fn kill(&mut self) {
-        if !std::mem::replace(&mut self.is_killed, true) {
+        if !std::mem::replace(&mut self.process.is_killed, true) {
             self.signal(Signal::KILL);
-            self.outbox.clear();
+            self.socket.outbox.clear();
         }
     }
 
     /// How it ended, if it has.
     pub fn end(&self) -> Option<PlaneExit> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten()?;
+        let status = waitid(WaitId::PidFd(self.process.pidfd.as_fd()), options).ok().flatten()?;
         Some(match status.terminating_signal() {
-            _ if self.is_hung => PlaneExit::Hung,
-            Some(SIGKILL) if self.is_condemned => PlaneExit::Condemned,
+            _ if self.process.is_hung => PlaneExit::Hung,
+            Some(SIGKILL) if self.process.is_condemned => PlaneExit::Condemned,
             Some(signal) => PlaneExit::Signal(signal),
             None => PlaneExit::Exit(status.exit_status().unwrap_or(0)),
         })
@@ -268,8 +280,8 @@ impl Plane {
 
     /// At the end of everything: it is to end by itself, and is killed if it does not.
     pub fn finish(self, at_most: Duration) {
-        let Self { channel, pidfd, .. } = self;
-        drop(channel);
+        let Self { process: PlaneProcess { pidfd, .. }, socket, .. } = self;
+        drop(socket);
         if !has_ended_within(&pidfd, at_most).unwrap_or(false) {
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);
         }
@@ -304,10 +316,10 @@ mod tests {
             let (channel, _theirs) = Channel::pair().expect("sockets");
             let plane = Plane::of(Pid::from_child(&child), channel);
             let mut plane = plane.expect("it runs");
-            plane.is_condemned = is_condemned;
+            plane.process.is_condemned = is_condemned;
             assert_eq!(plane.end(), None);
             plane.kill();
-            let has_ended = has_ended_within(&plane.pidfd, Duration::from_secs(20));
+            let has_ended = has_ended_within(&plane.process.pidfd, Duration::from_secs(20));
             assert!(has_ended.expect("a child"));
             assert_eq!(plane.end(), Some(end));
             // It was waited for just now.

@@ -25,10 +25,11 @@ impl Plane {
     /// Says what it was started with, and its settings; what follows goes together until
     /// [`is_filled`](Self::is_filled).
     pub fn begin_filling(&mut self, config: &ToData) {
-        if self.speaks < NEWER {
+        if self.socket.speaks < NEWER {
             return self.tell(config, vec![]);
         }
-        let numbers: Vec<u32> = self.given.keys().map(|number| number.unsigned_abs()).collect();
+        let numbers: Vec<u32> =
+            self.process.given.keys().map(|number| number.unsigned_abs()).collect();
         // Also if there are none: by that a data plane knows what its supervisor is told.
         for at in (0..numbers.len().max(1)).step_by(GIVEN_MAX) {
             let some = numbers[at..].iter().take(GIVEN_MAX).copied();
@@ -36,12 +37,12 @@ impl Plane {
             self.tell(&ToData::Given { fds }, vec![]);
         }
         self.tell(config, vec![]);
-        self.batch = Some((Batch::default(), vec![]));
+        self.socket.batch = Some((Batch::default(), vec![]));
     }
 
     /// Asks whether all workers go on.
     pub fn ask_whether_it_goes_on(&mut self) {
-        match self.speaks {
+        match self.socket.speaks {
             NEWER.. => self.tell(&ToData::DoesItGoOn {}, vec![]),
             _ => self.watch.goes_on(),
         }
@@ -49,7 +50,7 @@ impl Plane {
 
     pub fn is_filled(&mut self) {
         self.send_batch();
-        self.batch = None;
+        self.socket.batch = None;
     }
 
     /// Rings may start, there where those positions say. Descriptors that it was started with and
@@ -59,12 +60,12 @@ impl Plane {
             let fds = is_last.then(|| OutgoingFd::Own(journal.clone()));
             self.tell(&ToData::Go { is_last, positions }, fds.into_iter().collect());
         }
-        self.given.clear();
+        self.process.given.clear();
     }
 
     /// Gives it an order of that number, which it answers.
     pub fn order(&mut self, number: u32, order: Order, message: &ToData, fds: Vec<OutgoingFd>) {
-        self.orders.insert(number, order);
+        self.debts.orders.insert(number, order);
         self.tell(message, fds);
     }
 
@@ -73,10 +74,10 @@ impl Plane {
         let (bytes, lane) = (message.encode(), message.lane());
         let owed: Vec<Owed> = message.owed().into_iter().collect();
         let numbers = self.take_numbers_of(&fds);
-        if self.batch.is_some() {
+        if self.socket.batch.is_some() {
             for _ in 0..2 {
                 if let Some(((batch, all_owed), numbers)) =
-                    self.batch.as_mut().zip(numbers.as_ref())
+                    self.socket.batch.as_mut().zip(numbers.as_ref())
                     && batch.push(&bytes, numbers)
                 {
                     return all_owed.extend(owed);
@@ -88,9 +89,9 @@ impl Plane {
         match numbers.filter(|numbers| !numbers.is_empty() && one.push(&bytes, numbers)) {
             Some(_) => {
                 let bytes = one.take().map(|batch| batch.encode()).unwrap_or_default();
-                self.outbox.push((bytes, vec![]), lane, owed);
+                self.socket.outbox.push((bytes, vec![]), lane, owed);
             }
-            None => self.outbox.push((bytes, fds), lane, owed),
+            None => self.socket.outbox.push((bytes, fds), lane, owed),
         }
         self.flush();
     }
@@ -99,27 +100,27 @@ impl Plane {
     /// once: what it has taken has no number any more.
     fn take_numbers_of(&mut self, fds: &[OutgoingFd]) -> Option<Vec<u32>> {
         let numbers: Vec<RawFd> = fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
-        let has_all = numbers.iter().all(|number| self.given.contains_key(number));
-        if self.speaks < NEWER || !has_all {
+        let has_all = numbers.iter().all(|number| self.process.given.contains_key(number));
+        if self.socket.speaks < NEWER || !has_all {
             return None;
         }
-        numbers.iter().for_each(|number| _ = self.given.remove(number));
+        numbers.iter().for_each(|number| _ = self.process.given.remove(number));
         Some(numbers.into_iter().map(RawFd::unsigned_abs).collect())
     }
 
     fn send_batch(&mut self) {
-        let Some((batch, owed)) = &mut self.batch else { return };
+        let Some((batch, owed)) = &mut self.socket.batch else { return };
         let (batch, owed) = (batch.take(), std::mem::take(owed));
         if let Some(batch) = batch {
-            self.outbox.push((batch.encode(), vec![]), Lane::All, owed);
+            self.socket.outbox.push((batch.encode(), vec![]), Lane::All, owed);
         }
         self.flush();
     }
 
     /// Sends what waits, as far as that is possible.
     pub fn flush(&mut self) {
-        let channel = &self.channel;
-        self.outbox.flush(Instant::now(), |(bytes, fds)| {
+        let channel = &self.socket.channel;
+        self.socket.outbox.flush(Instant::now(), |(bytes, fds)| {
             let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
             match channel.try_send(bytes, &borrowed) {
                 Ok(()) => Sending::Left,
@@ -133,27 +134,27 @@ impl Plane {
 
     /// Front-ends whose requests could not be sent: see [`Outbox::take_given_back`].
     pub fn take_given_back(&mut self) -> Vec<u32> {
-        self.outbox.take_given_back()
+        self.socket.outbox.take_given_back()
     }
 
     /// It has answered.
     pub fn is_answered(&mut self, owed: Owed) {
-        self.outbox.is_answered(owed);
+        self.socket.outbox.is_answered(owed);
     }
 
     /// See [`Outbox::forget_frame`].
     pub fn forget_frame(&mut self, link: u32) {
-        self.outbox.forget_frame(link);
+        self.socket.outbox.forget_frame(link);
     }
 
     /// Whether all that was to be sent is sent.
     pub fn is_told(&self) -> bool {
-        self.outbox.is_empty()
+        self.socket.outbox.is_empty()
     }
 
     /// When to try again to send.
     pub fn next_flush(&self) -> Option<Instant> {
-        (!self.outbox.is_empty()).then(|| Instant::now() + SEND_AGAIN)
+        (!self.socket.outbox.is_empty()).then(|| Instant::now() + SEND_AGAIN)
     }
 }
 
@@ -174,10 +175,10 @@ mod tests {
         let mut plane = Plane::of(getpid(), ours).expect("this process");
         let fd = OutgoingFd::Own(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("one")));
         let number = fd.as_fd().as_raw_fd();
-        (plane.given, plane.speaks) = ([(number, fd.clone())].into(), NEWER);
+        (plane.process.given, plane.socket.speaks) = ([(number, fd.clone())].into(), NEWER);
         let port = ToData::Port { order: 1, port: 2, spec: Bytes::default() };
         for is_filling in [true, false] {
-            plane.batch = is_filling.then(Default::default);
+            plane.socket.batch = is_filling.then(Default::default);
             plane.tell(&port, vec![fd.clone()]);
             plane.is_filled();
         }

@@ -316,7 +316,7 @@ impl Ports {
 
     /// A data plane goes on with what is known, unless it is too old to hear of that.
     pub fn tell_of_stations(&self, plane: &mut Plane) {
-        if plane.speaks < NEWER {
+        if plane.socket.speaks < NEWER {
             return;
         }
         for (id, port) in self.iter().filter(|(_, port)| !port.stations.list.is_empty()) {

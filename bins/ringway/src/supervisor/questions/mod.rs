@@ -115,7 +115,7 @@ impl Questions {
     pub fn hand_over(&self, planes: &mut Planes) {
         let Some(plane) = planes.running() else { return };
         for (&ask, question) in &self.open {
-            if let Entry::Vacant(place) = plane.asks.entry(ask) {
+            if let Entry::Vacant(place) = plane.debts.asks.entry(ask) {
                 place.insert(Vec::new());
                 let (line, fds) = match &question.about {
                     About::Stats | About::List => (Request::Stats.to_line(), vec![]),
@@ -133,7 +133,7 @@ impl Questions {
     pub fn answered(&mut self, ask: u32, planes: &mut Planes) -> Option<(Question, Vec<u8>)> {
         let plane = planes.serving()?;
         plane.is_answered(Owed::Ask(ask));
-        let text = plane.asks.remove(&ask).unwrap_or_default();
+        let text = plane.debts.asks.remove(&ask).unwrap_or_default();
         Some((self.open.remove(&ask)?, text))
     }
 

@@ -91,7 +91,7 @@ impl<'a> View<'a> {
         let mut fds = Fds::default();
         let mut whole = self.whole(&mut fds)?;
         whole.next.link = self.ports.last_link;
-        whole.ended = self.planes.current().map(|plane| fds.put(plane.pidfd.as_fd()));
+        whole.ended = self.planes.current().map(|plane| fds.put(plane.process.pidfd.as_fd()));
         fds.with(&whole)
     }
 
