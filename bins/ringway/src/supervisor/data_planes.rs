@@ -1,6 +1,7 @@
 //! Data planes come and go: events go to the value that decides, and its effects are carried out
 //! here.
 
+use std::mem::take;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -65,8 +66,7 @@ impl Supervisor {
                 }
             }
             Effect::Settle { plane } => {
-                let orders =
-                    self.planes.get(plane).map(|plane| std::mem::take(&mut plane.debts.orders));
+                let orders = self.planes.get(plane).map(|it| take(&mut it.debts.orders));
                 self.settle_orders(orders.unwrap_or_default());
             }
             Effect::Serves { .. } => {
@@ -112,9 +112,8 @@ impl Supervisor {
     /// Takes what a data plane has sent.
     pub(super) fn hear_plane(&mut self, number: PlaneNumber) {
         for _ in 0..MESSAGES_PER_TURN {
-            let Some(plane) = self.planes.get(number).filter(|it| !it.process.is_killed) else {
-                return;
-            };
+            let plane = self.planes.get(number).filter(|it| !it.process.is_killed);
+            let Some(plane) = plane else { return };
             let why = match plane.receive() {
                 Ok(None) => return,
                 Ok(Some(message)) => match self.take(number, message) {
@@ -231,8 +230,7 @@ impl Supervisor {
         let Some(mut plane) = self.planes.remove(number) else { return };
         let _ = self.os.poller.remove(plane.process.pidfd.as_fd());
         plane.hear_last_words();
-        let how = self.planes.shown(end, &plane);
-        let now = Instant::now();
+        let (how, now) = (self.planes.shown(end, &plane), Instant::now());
         if let Some((busy, in_hand)) = plane.debts.suspects {
             error!("the data plane ended: {how}: a new one was started at once");
             let verdict = self.planes.restarts.died(now, end, &busy, &in_hand);
@@ -241,14 +239,14 @@ impl Supervisor {
         }
         if !was_serving || !self.planes.is_begun() {
             if was_serving {
-                let refusal = plane.process.refusal.take();
-                let why = refusal.unwrap_or_else(|| format!("the data plane ended: {how}"));
+                let why = plane.process.refusal.take();
+                let why = why.unwrap_or_else(|| format!("the data plane ended: {how}"));
                 self.planes.why_ended.get_or_insert(why);
             }
             return self.happens(Event::Ended { plane: number, how, start_at: now });
         }
-        let (busy, in_hand) =
-            (self.planes.note_death(&mut self.ports), self.planes.requests.take_back());
+        let busy = self.planes.note_death(&mut self.ports);
+        let in_hand = self.planes.requests.take_back();
         let verdict = self.planes.restarts.died(now, end, &busy, &in_hand);
         let (start_at, wait) = (verdict.start_at, verdict.start_at - now);
         let again = if wait.is_zero() { "at once".to_owned() } else { format!("in {wait:?}") };
