@@ -43,6 +43,7 @@ pub use memory::signal_bus::install_bus_guard;
 pub use memory::{GUEST_LEN_MAX, GuestMemory, MemoryError, MemoryRequest};
 pub use nat::NatPort;
 pub use nat::clients::tell_of_datagrams;
+pub use nat::counts::connection_counts;
 pub use nat::listeners::Listener;
 pub use nat::options::NatOptions;
 pub use nat::snapshot::{FLOWS_SHOWN_MAX, NatLook, NatSnapshot};

@@ -49,3 +49,4 @@ pub use refusal::Refusal;
 pub use services::Services;
 pub use socket::{Close, Event, Failure, Problem, Read};
 pub use table::{FlowId, FlowKey, Guest, Limits, Protocol};
+pub use tcp::SocketCounts;

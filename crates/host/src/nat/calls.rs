@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::nat::connection_info::{ConnectionInfo, INFO_LEN};
 use crate::nat::part::FramePart;
 use crate::nat::socket_name::{NAME_LEN, address};
 use crate::os::system_calls::count_system_call;
@@ -15,10 +16,6 @@ use crate::tap::ioctl::vector;
 
 /// Pieces of one message; the kernel takes 1024.
 const VECTORS_MAX: usize = 1000;
-
-/// Bytes of `tcp_info` that are asked for: up to behind `tcpi_snd_wnd`.
-const TCP_INFO_LEN: libc::socklen_t = 232;
-const SEND_WINDOW_AT: usize = 228;
 
 /// Room for the length of segments, and for the address that a datagram comes from.
 const CONTROL_WORDS: usize = 10;
@@ -337,10 +334,10 @@ pub(crate) fn option(
     (done == 0).then_some(value)
 }
 
-/// The window that the other end has told, in bytes; `None`: the kernel does not say.
-pub(crate) fn send_window(fd: BorrowedFd<'_>) -> Option<u32> {
-    let mut info = [0u8; TCP_INFO_LEN as usize];
-    let mut len = TCP_INFO_LEN;
+/// What the kernel knows of a connection; `None`: it does not say.
+pub(crate) fn connection_info(fd: BorrowedFd<'_>) -> Option<ConnectionInfo> {
+    let mut info = [0u8; INFO_LEN as usize];
+    let mut len = INFO_LEN;
     count_system_call();
     // SAFETY: the kernel writes at most so many bytes.
     let done = unsafe {
@@ -352,8 +349,12 @@ pub(crate) fn send_window(fd: BorrowedFd<'_>) -> Option<u32> {
             &raw mut len,
         )
     };
-    let window = info[SEND_WINDOW_AT..].first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
-    window.filter(|_| done == 0 && len == TCP_INFO_LEN)
+    (done == 0 && len == INFO_LEN).then_some(ConnectionInfo(info))
+}
+
+/// The window that the other end has told, in bytes; `None`: the kernel does not say.
+pub(crate) fn send_window(fd: BorrowedFd<'_>) -> Option<u32> {
+    connection_info(fd).map(|info| info.send_window())
 }
 
 /// Bytes in the send queue that the other end has not acknowledged.

@@ -12,6 +12,8 @@
 pub(crate) mod by_port;
 pub(crate) mod calls;
 pub(crate) mod clients;
+pub(crate) mod connection_info;
+pub(crate) mod counts;
 pub(crate) mod datagram_options;
 pub(crate) mod error_queue;
 pub(crate) mod fill;

@@ -7,6 +7,7 @@
 //! Limits: no selective acknowledgements, no timestamps, no congestion control: between a guest
 //! and its router is memory. What comes out of order is dropped and sent again by the guest.
 
+mod counts;
 mod from_guest;
 mod segment;
 mod seq;
@@ -20,6 +21,7 @@ use from_guest::ReceiveHalf;
 use timers::Clock;
 use to_guest::SendHalf;
 
+pub use counts::SocketCounts;
 pub(crate) use segment::{ACK, FIN, PSH, RST, SYN, Segment, SynOptions};
 pub(crate) use seq::Seq;
 pub(crate) use to_guest::{Head, Outgoing};
