@@ -103,6 +103,9 @@ fn state(port: &PortStats) -> String {
         // Each on a line of its own keeps the column narrow.
         let _ = write!(text, "\n{}", front_end.to_string().replace(", ", "\n"));
     }
+    if let Some(next) = &port.waiting_front_end {
+        let _ = write!(text, "\nwaits for it:\n{}", next.to_string().replace(", ", "\n"));
+    }
     if port.refused_front_ends > 0 {
         let refused = units::counted(port.refused_front_ends, "front-end");
         let _ = write!(text, "\n{refused} refused");

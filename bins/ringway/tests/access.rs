@@ -216,17 +216,40 @@ fn is_answered(front_end: &mut RawFrontEnd) -> bool {
     matches!(front_end.request(GET_FEATURES, &[], &[]), Ok(Answer::Number(_)))
 }
 
+/// A front-end that has asked, and is answered when its turn has come.
+fn asking(socket: &Path) -> RawFrontEnd {
+    let mut front_end = RawFrontEnd::connect(socket).expect("it listens");
+    front_end.send(&[GET_FEATURES, 1, 0].map(u32::to_le_bytes).concat(), &[]).expect("connected");
+    front_end
+}
+
+fn must_be_answered(mut front_end: RawFrontEnd) {
+    let answer = front_end.answer(GET_FEATURES).expect("an answer");
+    assert!(matches!(answer, Answer::Number(_)), "{answer:?}");
+}
+
 #[test]
-fn a_second_front_end_is_refused_and_the_first_goes_on() {
+fn a_second_front_end_waits_a_third_is_refused_and_the_first_goes_on() {
     let directory = tempfile::tempdir().expect("a directory");
     let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
     let ringway = Ringway::run(directory.path(), &ports);
     let socket = |name: &str| directory.path().join(name);
     let attach = |name: &str| AnyUserGuest::attach(&socket(name), &GuestOptions::default());
     let mut guests = ["a.sock", "b.sock"].map(|name| attach(name).expect("a guest"));
+    let second = asking(&socket("a.sock"));
+    let pid = std::process::id();
+    let count = |parts: &[String]| {
+        let log = ringway.log();
+        log.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count()
+    };
+    let first = format!("the port is taken by pid {pid} (");
+    let waits = [format!("front-end waits: pid {pid} ("), first.clone()];
+    wait_for("the log", || (count(&waits) == 1).then_some(()));
+    assert_eq!(stats(&ringway, "a")["waiting_front_end"]["pid"], pid);
+    assert!(ringway.told(&["why", "a"]).contains("a second front-end waits for the port"));
     for _ in 0..3 {
-        let mut second = RawFrontEnd::connect(&socket("a.sock")).expect("it listens");
-        let answer = second.request(GET_FEATURES, &[], &[]).expect("an end");
+        let mut third = RawFrontEnd::connect(&socket("a.sock")).expect("it listens");
+        let answer = third.request(GET_FEATURES, &[], &[]).expect("an end");
         assert!(matches!(answer, Answer::Closed), "{answer:?}");
     }
     let [to, from] = [guests[1].mac(), guests[0].mac()];
@@ -238,11 +261,41 @@ fn a_second_front_end_is_refused_and_the_first_goes_on() {
     let told = stats(&ringway, "a");
     assert_eq!((&told["state"], &told["refused_front_ends"]), (&"running".into(), &3.into()));
     assert_eq!(stats(&ringway, "b")["refused_front_ends"], 0);
-    let first = format!("the port is taken by pid {} (", std::process::id());
-    let refused = format!("front-end refused: pid {} (", std::process::id());
-    let told = |line: &&str| line.contains(&first) && line.contains(&refused);
-    wait_for("the log", || (ringway.log().lines().filter(told).count() == 3).then_some(()));
-    assert!(ringway.told(&["stats"]).contains("3 front-ends refused"));
+    let refused = [format!("front-end refused: pid {pid} ("), first];
+    wait_for("the log", || (count(&refused) == 3).then_some(()));
+    let text = ringway.told(&["stats"]);
+    assert!(text.contains("3 front-ends refused") && text.contains("waits for it:"), "{text}");
+    // Neither what it has sent nor its presence keeps anything awake.
+    let effort = ringway.ticks();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(ringway.ticks() - effort < 25, "{} ticks", ringway.ticks() - effort);
+    ringway.told(&["upgrade"]);
+    assert_eq!(stats(&ringway, "a")["waiting_front_end"]["pid"], pid);
+    let [first, _other] = guests;
+    drop(first);
+    must_be_answered(second);
+    assert_eq!(stats(&ringway, "a")["waiting_front_end"], Value::Null);
+}
+
+/// The one that waits may end before its turn has come: the next one has its place.
+#[test]
+fn a_front_end_that_ends_while_it_waits_is_followed_by_the_next() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = Ringway::run(directory.path(), &["--port", "a=vm:a.sock"]);
+    let socket = directory.path().join("a.sock");
+    let mut first = RawFrontEnd::connect(&socket).expect("it listens");
+    assert!(is_answered(&mut first));
+    for round in 0..3 {
+        drop(asking(&socket));
+        let second = asking(&socket);
+        let is_there = || (!stats(&ringway, "a")["waiting_front_end"].is_null()).then_some(());
+        wait_for("the second one", is_there);
+        if round == 2 {
+            drop(std::mem::replace(&mut first, second));
+            assert!(matches!(first.answer(GET_FEATURES), Ok(Answer::Number(_))));
+        }
+    }
+    assert_eq!(stats(&ringway, "a")["refused_front_ends"], 0, "{}", ringway.log());
 }
 
 /// Also if the end of the one before was not looked at yet, and if it left requests behind.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::{Ringway, wait_for};
 use ringway_net::Features;
-use ringway_testkit::{AnyUserGuest, GuestOptions, Traffic};
+use ringway_testkit::{Answer, AnyUserGuest, GuestOptions, RawFrontEnd, Traffic};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
@@ -168,6 +168,35 @@ fn front_ends_stay_when_the_supervisor_is_killed() {
     ringway.must_end_soon(Duration::from_secs(5));
     assert!(is_told("STOPPING=1"));
     assert_eq!(heard().kept.len(), 0);
+}
+
+/// A front-end that waits until another one has gone waits at the next supervisor, too.
+#[test]
+fn a_front_end_that_waits_goes_on_waiting_when_the_supervisor_is_killed() {
+    const GET_FEATURES: u32 = 1;
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("a.sock");
+    let manager = listening(Manager::new(directory.path()));
+    let start = || {
+        let command = manager.lock().expect("it goes on").command(directory.path());
+        Ringway::run_by(command, directory.path(), &["--port", "a=vm:a.sock"])
+    };
+    let mut ringway = start();
+    let connect = || wait_for("the socket", || RawFrontEnd::connect(&socket).ok());
+    let mut first = connect();
+    assert!(first.request(GET_FEATURES, &[], &[]).is_ok());
+    let mut second = connect();
+    let request = [GET_FEATURES, 1, 0].map(u32::to_le_bytes).concat();
+    second.send(&request, &[]).expect("connected");
+    wait_for("the log", || ringway.log().contains("front-end waits").then_some(()));
+    for _ in 0..2 {
+        ringway.kill();
+        ringway = start();
+        assert!(matches!(first.request(GET_FEATURES, &[], &[]), Ok(Answer::Number(_))));
+        wait_for("the log", || ringway.log().contains("front-end waits").then_some(()));
+    }
+    drop(first);
+    assert!(matches!(second.answer(GET_FEATURES), Ok(Answer::Number(_))));
 }
 
 /// The service manager listens: front-ends may connect before ringway is started, and between its

@@ -29,6 +29,8 @@ enum Act {
     Come,
     Accept,
     NotAccepted,
+    /// The one that waits next has gone.
+    EndNext,
     /// It is accepted, and cannot be linked.
     AcceptInVain,
     /// Whether the port's thread and the data plane have something to close.
@@ -64,6 +66,8 @@ impl search::World for World {
             acts.extend([Act::Accept, Act::NotAccepted, Act::AcceptInVain]);
         }
         let offends = self.offences < OFFENCES;
+        let waits = self.waiting.front().is_some_and(|next| !next.has_ended);
+        acts.extend(waits.then_some(Act::EndNext));
         if self.is_linked {
             let offence = if self.offences == 0 { Offence::Blocked } else { Offence::Stalled };
             let offence = offends.then_some(offence);
@@ -94,6 +98,7 @@ impl search::World for World {
                 self.happens(Event::NotAccepted { why: "why".to_owned() });
                 assert!(self.is_failure_told);
             }
+            Act::EndNext => self.waiting[0].has_ended = true,
             Act::AcceptInVain => {
                 self.cannot_link = true;
                 self.accept();
@@ -167,7 +172,13 @@ impl search::World for World {
             }
             self.act(Act::Wait);
         }
-        assert_eq!(self.waiting, None, "none waits for ever");
+        let next = self.waiting.front();
+        assert!(next.is_none_or(|next| self.is_linked && next.is_told), "none waits in silence");
+        assert!(self.waiting.len() < 2, "a third one is refused");
+        if next.is_some() {
+            self.act(Act::Leave(None, false, false));
+            assert!(self.is_linked && self.waiting.is_empty(), "it follows at once");
+        }
         if self.is_removed {
             if self.is_linked {
                 self.act(Act::Leave(None, false, false));
@@ -212,7 +223,10 @@ impl search::World for World {
             "{flags:?} {would_do:?} {:?} {:?} {:?} {:?} {:?} {} {} {} {} {}",
             left(admission.wake_at()),
             left(self.quiet_until),
-            ago(self.waiting),
+            self.waiting
+                .iter()
+                .map(|it| (ago(Some(it.since)), it.is_told, it.has_ended))
+                .collect::<Vec<_>>(),
             ago(self.closing_since),
             ago(self.connected_at),
             self.gone.min(1),

@@ -115,7 +115,11 @@ impl RawFrontEnd {
         Ok(())
     }
 
-    fn answer(&mut self, code: u32) -> io::Result<Answer> {
+    /// Waits for the answer to a request that was sent.
+    ///
+    /// # Errors
+    /// Nothing comes back in time, or something that is no reply to this.
+    pub fn answer(&mut self, code: u32) -> io::Result<Answer> {
         let mut header = [0; 12];
         match self.stream.read_exact(&mut header) {
             Ok(()) => {}

@@ -72,8 +72,11 @@ fn ports(registry: &mut Registry, ports: &[PortStats]) {
     gauges(registry, "port_state", "1 for the state that a port is in", states);
     let of_ports = |of: fn(&PortStats) -> u64| ports.iter().map(move |it| (label(it), of(it)));
     let refused = of_ports(|port| port.refused_front_ends);
-    let help = "Front-ends that came while another one was connected";
+    let help = "Front-ends that came while one was connected and another one waited";
     counters(registry, "port_refused_front_ends", help, refused);
+    let waiting = of_ports(|port| u64::from(port.waiting_front_end.is_some()));
+    let help = "Whether a front-end waits until the one that is connected has gone";
+    gauges(registry, "port_waiting_front_end", help, waiting);
     let refused = of_ports(|port| port.refused_commands);
     counters(registry, "port_refused_commands", "Commands of guests that were refused", refused);
     let moved = of_ports(|port| port.moved_addresses);

@@ -3,6 +3,7 @@
 
 pub mod ends;
 mod flow;
+mod front_end;
 mod look;
 mod refusals;
 mod router;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::front_end::front_end_waits;
 use super::look::{Finding, Look};
 use super::refusals::refusal;
 use super::router::{lacks, lost_forward, not_leased};
@@ -26,6 +27,7 @@ const RULES: &[fn(&Look<'_>) -> Option<Finding>] = &[
     link_down,
     waiting,
     not_started,
+    front_end_waits,
     waits_for_log,
     same_mac,
     other_mac,

@@ -184,7 +184,10 @@ pub struct PortStats {
     /// The process that is connected, as the kernel knows it.
     #[serde(default)]
     pub front_end: Option<FrontEndStats>,
-    /// Front-ends that came while another one was connected.
+    /// The process that waits until that one has gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_front_end: Option<FrontEndStats>,
+    /// Front-ends that came while another one was connected and one waited.
     #[serde(default)]
     pub refused_front_ends: u64,
     /// Visits of it in which a data plane ended: in each a packet may have come twice.

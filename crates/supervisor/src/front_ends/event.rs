@@ -26,8 +26,10 @@ pub enum Event {
     },
     /// The last one had gone before, and its offence is noticed only now.
     Offence { offence: Offence, why: String },
-    /// The newcomer was disconnected, as [`Effect::Refuse`] says.
+    /// The third one was disconnected, as [`Effect::Refuse`] says.
     Refused,
+    /// It was not, as the one in front of it has gone.
+    NextHasGone,
     /// Whether more of its requests can be read: the one before is done.
     Room(bool),
     /// Whether the port's thread closes something: asked in front of each reading, and in each turn
@@ -55,11 +57,14 @@ pub enum Effect {
     Listen(bool),
     /// Connect to the front-end, which says [`Event::Connected`] if it is there.
     Connect,
-    /// Link the connection that waits.
+    /// Link the connection that waits; the one behind it waits then.
     Link,
-    /// Disconnect the newcomer, and say [`Event::Refused`]; or not now: it comes again.
+    /// The front-end that came second waits until the one that is linked has gone: to be said.
+    SayItWaits,
+    /// Disconnect the one that came third, and say [`Event::Refused`]; or say that the second one
+    /// [has gone](Event::NextHasGone); or neither now: it comes again.
     Refuse,
-    /// Forget the newcomer.
+    /// Forget all that are not linked.
     Drop,
     /// Watch the connection that is linked, or do not.
     Read(bool),

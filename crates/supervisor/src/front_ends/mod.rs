@@ -1,15 +1,18 @@
-//! Who may connect at a virtual machine's port. One front-end at a time is linked. Another one that
-//! comes is refused, that is, disconnected: in the socket's queue it would wait without a word.
+//! Who may connect at a virtual machine's port. One front-end at a time is linked. The next one
+//! that comes waits, and follows when the one that is linked ends. A third one is refused, that is,
+//! disconnected: in the socket's queue it would wait without a word.
 //!
 //! The one that is linked may be about to end, and the newcomer be the same machine once more. So
-//! the newcomer is refused only if the other one is still there [`GRACE`] later, and follows it if
-//! it ends before. While something is being closed that a front-end has sent, nothing is read from
-//! it, and the next one waits.
+//! that a newcomer waits is said only if the other one is still there [`GRACE`] later, and a third
+//! one is refused only then. While something is being closed that a front-end has sent, nothing is
+//! read from it, and the next one waits.
 //!
 //! How: as with [`succession`](crate::succession), events go in ([`Admission::on`]), and
 //! [`Effect`]s come out, to be carried out in their order. Nothing is known of file descriptors.
 //!
-//! Limits: one newcomer of each port waits so; others wait in the socket's queue.
+//! Limits: while the next one has not waited for [`GRACE`], or a third one is to be refused, others
+//! wait in the socket's queue. That the next one has gone is noticed when another one comes, or
+//! when its turn has come.
 
 mod event;
 mod steps;
@@ -52,7 +55,7 @@ pub struct History {
     pub last_link: Option<u32>,
     /// How the last one was hostile, or why there is a quarantine; until the next one comes.
     pub last_offence: Option<String>,
-    /// How many came while another one was linked.
+    /// How many came while another one was linked, and a second one waited.
     pub refused: u64,
 }
 
@@ -62,7 +65,9 @@ pub struct Admission {
     mode: SocketMode,
     is_listening: bool,
     link: Option<LinkedFrontEnd>,
-    /// A newcomer waits; when it is refused, if another one is linked.
+    /// The front-end that is linked next.
+    next: Option<Newcomer>,
+    /// A third one has come; when it is refused, if the first one is linked still.
     refuse_at: Option<Instant>,
     closing: Closing,
     /// Of a listener: it is left alone until then, as the connection that waits there would keep
@@ -84,6 +89,19 @@ struct LinkedFrontEnd {
     is_read: bool,
 }
 
+/// A front-end that waits until the one that is linked has gone.
+#[derive(Debug, Clone)]
+struct Newcomer {
+    /// When it is said that it waits; `None`: it was.
+    say_at: Option<Instant>,
+}
+
+impl Newcomer {
+    fn new(now: Instant) -> Self {
+        Self { say_at: Some(now + GRACE) }
+    }
+}
+
 /// Closing what the front-end has sent, here and in the data plane.
 #[derive(Debug, Clone, Default)]
 struct Closing {
@@ -103,6 +121,7 @@ impl Admission {
             mode,
             is_listening: mode == SocketMode::Listen,
             link: None,
+            next: None,
             refuse_at: None,
             closing: Closing::default(),
             next_try: matches!(mode, SocketMode::Connect | SocketMode::Given).then_some(now),
@@ -155,6 +174,12 @@ impl Admission {
     /// Whether a front-end waits while another one is linked, or was until now.
     #[must_use]
     pub fn has_newcomer(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Whether a third front-end has come, which is to be refused.
+    #[must_use]
+    pub fn has_third(&self) -> bool {
         self.refuse_at.is_some()
     }
 
@@ -180,9 +205,10 @@ impl Admission {
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
         let slow = self.closing.since.filter(|_| !self.is_slow()).map(|since| since + SLOW_AFTER);
-        let refusal = self.refuse_at.filter(|_| self.is_linked());
+        let say_at = self.next.as_ref().and_then(|next| next.say_at);
+        let newcomers = say_at.into_iter().chain(self.refuse_at).filter(|_| self.is_linked());
         let is_tried = self.mode == SocketMode::Listen || self.may_connect();
-        slow.into_iter().chain(refusal).chain(self.next_try.filter(|_| is_tried)).min()
+        slow.into_iter().chain(newcomers).chain(self.next_try.filter(|_| is_tried)).min()
     }
 
     /// Whether a front-end that we connect to has a use now.
@@ -192,17 +218,21 @@ impl Admission {
         is_ours && !is_busy && !self.is_quarantined && !self.is_held
     }
 
-    /// Whether the next front-end that connects has a use now: it is linked, or refused.
+    /// Whether the next front-end that connects has a use now: it is linked, waits, or is refused.
     fn wants_front_end(&self) -> bool {
         let is_able =
             self.mode == SocketMode::Listen && self.next_try.is_none() && !self.is_quarantined;
-        let has_use = !self.has_newcomer() && (self.is_linked() || !self.is_closing());
+        let has_use = match &self.next {
+            None => self.is_linked() || !self.is_closing(),
+            Some(next) => self.is_linked() && next.say_at.is_none() && !self.has_third(),
+        };
         is_able && has_use && !self.is_held
     }
 
     /// Whether the newcomer takes the place of the one that was linked.
     fn is_newcomers_turn(&self) -> bool {
-        let is_free = !self.is_linked() && !self.is_closing() && self.next_try.is_none();
+        let is_held_off = self.mode == SocketMode::Listen && self.next_try.is_some();
+        let is_free = !self.is_linked() && !self.is_closing() && !is_held_off;
         self.has_newcomer() && is_free && !self.is_held
     }
 }

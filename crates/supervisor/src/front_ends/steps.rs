@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Instant;
 
 use super::{
-    Admission, Effect, Event, GRACE, HOLD_OFF, HOLD_OFF_DOUBLED_MAX, LinkedFrontEnd,
+    Admission, Effect, Event, GRACE, HOLD_OFF, HOLD_OFF_DOUBLED_MAX, LinkedFrontEnd, Newcomer,
     OFFENCE_FORGOTTEN, RETRY_AFTER, SLOW_AFTER, SocketMode,
 };
 use crate::wire::Offence;
@@ -25,8 +25,7 @@ impl Admission {
 
     fn take(&mut self, event: Event, turn: &mut Turn<'_>) {
         match event {
-            Event::Connected if self.is_linked() => self.refuse_at = Some(turn.now + GRACE),
-            Event::Connected => self.link(turn),
+            Event::Connected => self.connected(turn),
             Event::NotAccepted { why } => self.not_accepted(why, turn),
             Event::NotLinked => self.link = None,
             Event::Linked => self.link = Some(LinkedFrontEnd { has_room: true, is_read: false }),
@@ -41,6 +40,7 @@ impl Admission {
                 self.refuse_at = None;
                 self.history.refused += 1;
             }
+            Event::NextHasGone => self.move_up(turn),
             Event::Room(has_room) => self.link.iter_mut().for_each(|it| it.has_room = has_room),
             Event::Closing { is_here } => self.closing(is_here, turn),
             Event::PlaneCloses(is_closing) => self.closing.is_in_plane = is_closing,
@@ -64,7 +64,8 @@ impl Admission {
             self.closing.since.get_or_insert(turn.now);
         }
         let is_barred = self.is_quarantined || self.mode == SocketMode::Closed;
-        if is_barred && self.refuse_at.take().is_some() {
+        if is_barred && self.next.take().is_some() {
+            self.refuse_at = None;
             turn.effects.push(Effect::Drop);
         }
         if self.is_newcomers_turn() {
@@ -82,8 +83,20 @@ impl Admission {
         }
     }
 
+    fn connected(&mut self, turn: &Turn<'_>) {
+        match &self.next {
+            None => self.next = Some(Newcomer::new(turn.now)),
+            Some(_) => self.refuse_at = Some(turn.now + GRACE),
+        }
+    }
+
+    /// The one that came third is the next one.
+    fn move_up(&mut self, turn: &Turn<'_>) {
+        self.next = self.refuse_at.take().map(|_| Newcomer::new(turn.now));
+    }
+
     fn link(&mut self, turn: &mut Turn<'_>) {
-        self.refuse_at = None;
+        self.move_up(turn);
         self.link = Some(LinkedFrontEnd { has_room: true, is_read: false });
         self.is_failure_told = false;
         self.history.last_offence = None;
@@ -155,10 +168,16 @@ impl Admission {
             self.next_try = (self.mode == SocketMode::Connect).then_some(now + RETRY_AFTER);
             turn.effects.push(Effect::Connect);
         }
-        if self.is_linked() && self.refuse_at.take_if(is_due).is_some() {
-            // If it cannot be refused now.
-            self.refuse_at = Some(now + RETRY_AFTER);
-            turn.effects.push(Effect::Refuse);
+        if self.is_linked() {
+            let next = self.next.as_mut();
+            if next.is_some_and(|next| next.say_at.take_if(is_due).is_some()) {
+                turn.effects.push(Effect::SayItWaits);
+            }
+            if self.refuse_at.take_if(is_due).is_some() {
+                // If it cannot be refused now.
+                self.refuse_at = Some(now + RETRY_AFTER);
+                turn.effects.push(Effect::Refuse);
+            }
         }
         self.say_if_slow(turn);
     }

@@ -303,7 +303,8 @@ impl Machine {
             let link = port.link.as_ref();
             assert!(link.is_none_or(|it| it.unread.is_none()), "{number}: a request is not read");
             assert!(!port.admission.is_closing(), "{number}: it waits for what is closed");
-            assert!(port.queue == 0 && !port.has_next, "{number}: a front-end waits");
+            assert!(port.queue == 0, "{number}: a front-end waits in the socket");
+            assert!(port.waiting <= u32::from(link.is_some()), "{number}: one waits for none");
         }
     }
 }

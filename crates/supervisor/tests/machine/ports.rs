@@ -33,8 +33,8 @@ pub struct Port {
     pub tap: Option<u32>,
     pub admission: Admission,
     pub link: Option<FrontEnd>,
-    /// A front-end that has connected, and is not linked yet.
-    pub has_next: bool,
+    /// Front-ends that have connected, and are not linked yet.
+    pub waiting: u32,
     /// Front-ends that wait in the socket.
     pub queue: u32,
     pub leaves_at: Option<Instant>,
@@ -64,7 +64,7 @@ impl Machine {
             tap,
             admission: Admission::new(way, self.now),
             link: None,
-            has_next: false,
+            waiting: 0,
             queue: 0,
             leaves_at: None,
             asked: None,
@@ -108,16 +108,18 @@ impl Machine {
         let port = self.ports.get_mut(&id)?;
         match effect {
             Effect::Link => {
-                assert!(std::mem::take(&mut port.has_next) && port.link.is_none());
+                assert!(port.waiting > 0 && port.link.is_none());
+                port.waiting -= 1;
                 self.link(id);
                 None
             }
             Effect::Refuse => {
-                assert!(std::mem::take(&mut port.has_next));
+                assert!(port.waiting == 2 && port.link.is_some());
+                port.waiting -= 1;
                 Some(Event::Refused)
             }
             Effect::Drop => {
-                port.has_next = false;
+                port.waiting = 0;
                 None
             }
             Effect::Disconnect => self.disconnect(id, None),
@@ -200,7 +202,7 @@ impl Machine {
         for id in self.ports_of(|port| port.queue > 0 && port.admission.is_listening()) {
             let port = self.ports.get_mut(&id).expect("it is there");
             port.queue -= 1;
-            port.has_next = true;
+            port.waiting += 1;
             self.happens_at(id, Event::Connected);
         }
         let has_sent = |port: &Port| port.link.as_ref().is_some_and(|link| link.unread.is_some());

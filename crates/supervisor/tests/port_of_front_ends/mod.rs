@@ -18,8 +18,8 @@ pub(crate) struct World {
     pub moments: u32,
     /// Front-ends that the program has not seen yet.
     pub queue: u32,
-    /// The connection that waits, and since when.
-    pub waiting: Option<Instant>,
+    /// Connections that wait.
+    pub waiting: VecDeque<Newcomer>,
     pub is_linked: bool,
     pub has_room: bool,
     /// Front-ends that were linked, and have gone.
@@ -45,6 +45,16 @@ pub(crate) struct World {
     pub cannot_link: bool,
 }
 
+/// A connection that waits.
+#[derive(Debug, Clone)]
+pub(crate) struct Newcomer {
+    /// It has come, or moved up, at this time.
+    pub since: Instant,
+    /// It was said that it waits.
+    pub is_told: bool,
+    pub has_ended: bool,
+}
+
 impl World {
     pub fn new(mode: SocketMode) -> Self {
         let now = Instant::now();
@@ -55,7 +65,7 @@ impl World {
             comers: 0,
             moments: 0,
             queue: u32::from(mode == SocketMode::Given),
-            waiting: None,
+            waiting: VecDeque::new(),
             is_linked: false,
             has_room: false,
             gone: 0,
@@ -112,14 +122,27 @@ impl World {
             Effect::Refuse if self.cannot_refuse => {}
             Effect::Refuse => {
                 assert!(self.is_linked, "it may have the port");
-                let since = self.waiting.take().expect("there is one");
-                assert!(self.now >= since + GRACE, "within its grace");
+                assert_eq!(self.waiting.len(), 2, "a second one is there");
+                assert!(self.now >= self.waiting[1].since + GRACE, "within its grace");
+                if self.waiting[0].has_ended {
+                    self.waiting.pop_front();
+                    self.waiting[0].since = self.now;
+                    return Some(Event::NextHasGone);
+                }
+                self.waiting.pop_back();
                 self.refused += 1;
                 return Some(Event::Refused);
             }
+            Effect::SayItWaits => {
+                assert!(self.is_linked, "it may have the port");
+                let next = self.waiting.front_mut().expect("there is one");
+                assert!(self.now >= next.since + GRACE, "within its grace");
+                assert!(!std::mem::replace(&mut next.is_told, true), "it is known");
+            }
             Effect::Drop => {
                 assert!(self.is_removed || self.is_quarantined, "it is forgotten");
-                assert!(self.waiting.take().is_some());
+                assert!(!self.waiting.is_empty());
+                self.waiting.clear();
             }
             Effect::Read(reads) => self.is_reading = reads && self.is_linked,
             Effect::Disconnect => {
@@ -152,14 +175,16 @@ impl World {
         let last = self.connected_at.replace(self.now);
         assert!(last.is_none_or(|at| self.now >= at + RETRY_AFTER), "too often");
         self.queue = self.queue.checked_sub(1)?;
-        assert!(self.waiting.replace(self.now).is_none());
+        assert!(self.waiting.is_empty());
+        self.comes();
         Some(Event::Connected)
     }
 
     fn link(&mut self) -> Option<Event> {
         assert!(self.may_link(), "its turn has not come");
         assert!(!self.is_quiet(), "the port is held off");
-        assert!(self.waiting.take().is_some(), "one that has come");
+        assert!(self.waiting.pop_front().is_some(), "one that has come");
+        self.waiting.iter_mut().for_each(|next| next.since = self.now);
         (self.is_failure_told, self.quiet_until) = (false, None);
         if self.cannot_link {
             return Some(Event::NotLinked);
@@ -175,8 +200,15 @@ impl World {
         self.quiet_until = Some(self.now + pause);
     }
 
+    fn comes(&mut self) {
+        let newcomer = Newcomer { since: self.now, is_told: false, has_ended: false };
+        self.waiting.push_back(newcomer);
+    }
+
     pub fn accept(&mut self) {
-        assert!(self.waiting.replace(self.now).is_none(), "one waits");
+        assert!(self.waiting.iter().all(|next| next.is_told), "one comes");
+        assert!(self.waiting.len() < 2);
+        self.comes();
         self.queue -= 1;
         self.happens(Event::Connected);
     }
@@ -218,11 +250,14 @@ impl World {
         }
         assert_eq!(self.admission.is_closing(), self.closing_since.is_some());
         assert_eq!(self.admission.is_linked(), self.is_linked);
-        assert_eq!(self.admission.has_newcomer(), self.waiting.is_some(), "none is forgotten");
+        assert_eq!(self.admission.has_newcomer(), !self.waiting.is_empty(), "none is forgotten");
+        assert_eq!(self.admission.has_third(), self.waiting.len() > 1, "none is forgotten");
         assert_eq!(self.admission.history().refused, self.refused);
         let is_able = self.mode == SocketMode::Listen && !self.is_removed && !self.is_quarantined;
         let has_use = self.is_linked || self.closing_since.is_none();
-        let is_free = self.waiting.is_none() && self.quiet_until.is_none() && !self.is_held;
+        let is_told = self.waiting.iter().all(|next| next.is_told && self.is_linked);
+        let has_room = self.waiting.len() < 2 && is_told;
+        let is_free = has_room && self.quiet_until.is_none() && !self.is_held;
         assert_eq!(self.is_listening, is_able && has_use && is_free, "while there is a use");
         let reads = self.is_linked && self.has_room && !self.is_held;
         assert_eq!(self.is_reading, reads && self.closing_since.is_none(), "while there is a use");
@@ -232,9 +267,11 @@ impl World {
             let soonest = self.admission.wake_at();
             assert!(soonest.is_some_and(|at| at <= since + SLOW_AFTER), "it is said in time");
         }
-        if let Some(since) = self.waiting.filter(|_| self.is_linked) {
-            let soonest = self.admission.wake_at().expect("it is refused");
-            assert!(soonest <= since.max(self.now) + RETRY_AFTER, "at once, or soon");
+        let third = self.waiting.iter().skip(1);
+        let untold = self.waiting.iter().take(1).filter(|next| !next.is_told);
+        for next in third.chain(untold).filter(|_| self.is_linked) {
+            let soonest = self.admission.wake_at().expect("it is refused, or said to wait");
+            assert!(soonest <= next.since.max(self.now) + RETRY_AFTER, "at once, or soon");
         }
     }
 }

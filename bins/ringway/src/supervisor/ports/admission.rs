@@ -12,11 +12,12 @@ use anyhow::Context;
 use ringway_supervisor::front_ends::{Effect, Event, RETRY_AFTER};
 use ringway_supervisor::wire::{Bytes, SPEC_LEN_MAX};
 use ringway_switch::PortId;
+use ringway_vhost_user::Connection;
 use tracing::{info, warn};
 
 use super::Ports;
 use super::port::SupervisedPort;
-use super::vm_port::VmPort;
+use super::vm_port::{Newcomer, VmPort};
 use crate::closing::SLOW;
 use crate::identity::Identity;
 use crate::supervisor::front_ends::front_end::FrontEnd;
@@ -32,11 +33,12 @@ impl Ports {
             Effect::Listen(listens) => self.listen(id, listens),
             Effect::Connect => {
                 let vm = self.vm(id)?;
-                vm.next = vm.connect();
-                return vm.next.as_ref().map(|_| Event::Connected);
+                let connection = vm.connect()?;
+                return self.note_newcomer(id, connection);
             }
+            Effect::SayItWaits => self.say_it_waits(id),
             Effect::Refuse => return self.refuse(id),
-            Effect::Drop => self.vm(id)?.next = None,
+            Effect::Drop => self.vm(id)?.waiting.clear(),
             Effect::CannotAccept { why } => {
                 warn!(port = self.name(id), "{why}: trying again every {RETRY_AFTER:?}");
             }
@@ -67,13 +69,27 @@ impl Ports {
         let listener = vm.listener().filter(|_| vm.admission.is_listening())?;
         match listener.accept() {
             Ok(connection) => {
-                vm.next = Some(connection?);
-                Some(Event::Connected)
+                let connection = connection?;
+                self.note_newcomer(id, connection)
             }
             Err(why) => {
                 Some(Event::NotAccepted { why: with_advice(format!("accept: {why}"), &why) })
             }
         }
+    }
+
+    fn note_newcomer(&mut self, id: PortId, connection: Connection) -> Option<Event> {
+        let peer = Peer::of(&connection, &mut self.user_names);
+        self.vm(id)?.waiting.push_back(Newcomer { connection, peer });
+        Some(Event::Connected)
+    }
+
+    /// The front-end that waited at the supervisor before waits still: its process. `false`: there
+    /// is none.
+    pub fn find_peer_of_next(&mut self, id: PortId) -> bool {
+        let port = self.all.get_mut(&id);
+        let next = port.and_then(|port| port.vm.as_mut()?.waiting.front_mut());
+        next.map(|next| next.peer = Peer::of(&next.connection, &mut self.user_names)).is_some()
     }
 
     /// Links the front-end that has connected: its number, and what data planes are told of it.
@@ -85,10 +101,10 @@ impl Ports {
         id: PortId,
         identity: &Identity,
     ) -> anyhow::Result<Option<(u32, Bytes<SPEC_LEN_MAX>)>> {
-        let Some(connection) = self.vm(id).and_then(|vm| vm.next.take()) else { return Ok(None) };
+        let next = self.vm(id).and_then(|vm| vm.waiting.pop_front());
+        let Some(Newcomer { connection, peer }) = next else { return Ok(None) };
         let port = self.get(&id).context("the port is gone")?;
         let spec = told(&port.spec, self, identity)?;
-        let peer = Peer::of(&connection, &mut self.user_names);
         self.last_link += 1;
         let connection = connection.without_waiting();
         let front_end = FrontEnd::new(self.last_link, connection, peer, spec.clone());
@@ -128,21 +144,44 @@ impl Ports {
         ports.filter_map(|vm| vm.admission.wake_at()).min()
     }
 
-    /// Disconnects a front-end that came second. Not if the other one has closed its end and only
-    /// left something to do.
+    /// Says that a front-end waits that came second. Not if the other one has closed its end and
+    /// only left something to do.
+    fn say_it_waits(&mut self, id: PortId) {
+        let Some(port) = self.all.get_mut(&id) else { return };
+        let Some(vm) = &port.vm else { return };
+        let first = vm.link.as_ref().filter(|link| !link.connection.has_ended());
+        let (Some(first), Some(second)) = (first, vm.waiting.front()) else { return };
+        let name = &port.spec.name;
+        port.chatter.say(name, || {
+            let (first, second) = (known(first.peer.as_ref()), known(second.peer.as_ref()));
+            warn!(
+                port = name,
+                "front-end waits: {second}: the port is taken by {first}, and is served to it when \
+                 that one ends: for a guest that moves from one to the other give the second a \
+                 port of its own"
+            );
+        });
+    }
+
+    /// Disconnects a front-end that came third, or one in front of it that has gone. Not if the
+    /// first one has closed its end and only left something to do.
     fn refuse(&mut self, id: PortId) -> Option<Event> {
         let port = self.all.get_mut(&id)?;
         let vm = port.vm.as_mut()?;
         let first = vm.link.as_ref().filter(|link| !link.connection.has_ended())?;
-        let connection = vm.next.take_if(|_| self.refused.is_idle())?;
-        let known = |peer: Option<&Peer>| {
-            peer.map_or_else(|| "a process that is not known".to_string(), Peer::to_string)
-        };
-        let (name, names) = (&port.spec.name, &mut self.user_names);
+        if !self.refused.is_idle() {
+            return None;
+        }
+        if let Some(next) = vm.waiting.pop_front_if(|next| next.connection.has_ended()) {
+            drop(next.connection.closed_by(&self.refused));
+            return Some(Event::NextHasGone);
+        }
+        let Newcomer { connection, peer } = vm.waiting.pop_back()?;
+        let name = &port.spec.name;
         port.chatter.say(name, || {
-            let second = Peer::of(&connection, names);
-            let (second, first) = (known(second.as_ref()), known(first.peer.as_ref()));
-            warn!(port = name, "front-end refused: {second}: the port is taken by {first}");
+            let (first, third) = (known(first.peer.as_ref()), known(peer.as_ref()));
+            let why = "and another front-end waits for it";
+            warn!(port = name, "front-end refused: {third}: the port is taken by {first}, {why}");
         });
         drop(connection.closed_by(&self.refused));
         Some(Event::Refused)
@@ -182,4 +221,8 @@ impl Ports {
             let _ = self.poller.remove(link.connection.as_fd());
         }
     }
+}
+
+fn known(peer: Option<&Peer>) -> String {
+    peer.map_or_else(|| "a process that is not known".to_owned(), Peer::to_string)
 }

@@ -106,7 +106,7 @@ impl SupervisedPort {
         let vm = self.vm.as_ref()?;
         let is_closing = vm.admission.is_closing() || !vm.closing.closer.is_idle();
         let is_closing = is_closing.then_some("what its front-end sent is still being closed");
-        is_closing.or(vm.next.is_some().then_some("a second front-end waits"))
+        is_closing.or(vm.admission.has_third().then_some("a third front-end has just come"))
     }
 
     /// It does not work. What it had open is closed.

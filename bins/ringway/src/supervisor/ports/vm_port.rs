@@ -1,5 +1,6 @@
 //! A port for a virtual machine: listening or connecting, and the link while there is one.
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::config::{PortKind, PortSpec};
 use crate::identity::Identity;
 use crate::places;
 use crate::supervisor::front_ends::front_end::FrontEnd;
-use crate::supervisor::front_ends::peer;
+use crate::supervisor::front_ends::peer::{self, Peer};
 use crate::supervisor::record::{RecordFds, VmRecord};
 use crate::supervisor::setup::activation::InheritedSocket;
 
@@ -29,8 +30,15 @@ pub struct VmPort {
     /// Who may connect, and who did.
     pub admission: Admission,
     pub closing: Closing,
-    /// A front-end that has connected, and is not linked yet.
-    pub next: Option<Connection>,
+    /// Front-ends that have connected, and are not linked yet: two at most.
+    pub waiting: VecDeque<Newcomer>,
+}
+
+/// A front-end that has connected.
+pub struct Newcomer {
+    pub connection: Connection,
+    /// The process at its other end, if it is known.
+    pub peer: Option<Peer>,
 }
 
 /// How the front-end is reached.
@@ -129,12 +137,19 @@ impl VmPort {
             refused: record.refused,
         };
         let admission = Admission::resume(front_end_socket.mode(), history, Instant::now());
-        Ok(Self { admission, ..Self::new(front_end_socket, closing, identity.mac_of(spec)) })
+        let mut vm =
+            Self { admission, ..Self::new(front_end_socket, closing, identity.mac_of(spec)) };
+        if let Some(next) = &record.next {
+            let socket = vm.closing.closer.keep(fds.take(next.connection)?.into());
+            let connection = Connection::new(socket)?.closed_by(&vm.closing.closer);
+            vm.waiting.push_back(Newcomer { connection, peer: None });
+        }
+        Ok(vm)
     }
 
     fn new(socket: FrontEndSocket, closing: Closing, mac: MacAddress) -> Self {
         let admission = Admission::new(socket.mode(), Instant::now());
-        Self { socket, mac, link: None, admission, closing, next: None }
+        Self { socket, mac, link: None, admission, closing, waiting: VecDeque::new() }
     }
 
     /// Who may open the socket's file.
@@ -161,6 +176,11 @@ impl VmPort {
     /// Whether the only front-end that it will ever have has gone.
     pub fn is_over(&self) -> bool {
         matches!(self.socket, FrontEndSocket::Given(None)) && self.link.is_none()
+    }
+
+    /// The front-end that waits until the one that is linked has gone.
+    pub fn next(&self) -> Option<&Newcomer> {
+        self.waiting.front().filter(|next| !next.connection.has_ended())
     }
 
     /// Whether that is the front-end's end of a connection to this port.

@@ -154,6 +154,9 @@ impl TakenOver {
         }
         for id in supervisor.ports.ids() {
             supervisor.happens_at(id, front_ends::Event::Hold(false));
+            if supervisor.ports.find_peer_of_next(id) {
+                supervisor.happens_at(id, front_ends::Event::Connected);
+            }
         }
         supervisor.stores.added.recall_unopened(&supervisor.ports);
         if let Some(AskedRecord { slot, serial, stall_us }) = whole.asked {

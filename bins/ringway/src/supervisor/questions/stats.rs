@@ -10,6 +10,7 @@ use crate::supervisor::front_ends::peer::Peer;
 use crate::supervisor::planes::Planes;
 use crate::supervisor::ports::Ports;
 use crate::supervisor::ports::port::SupervisedPort;
+use crate::supervisor::ports::vm_port::VmPort;
 use crate::supervisor::processes::system_calls;
 use crate::supervisor::setup::Setup;
 
@@ -84,6 +85,9 @@ fn port_stats(port: &SupervisedPort, told: Option<PortStats>) -> PortStats {
         state,
         error: port.failure.clone().or(offence),
         front_end: link.and_then(|link| link.peer.as_ref()).map(Peer::stats),
+        waiting_front_end: vm
+            .and_then(VmPort::next)
+            .and_then(|next| Some(next.peer.as_ref()?.stats())),
         replayed: port.replayed,
         refused_front_ends: vm.map_or(0, |vm| vm.admission.history().refused),
         nat: told.nat.map(|nat| NatStats {

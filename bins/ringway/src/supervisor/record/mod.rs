@@ -21,7 +21,7 @@ use crate::config::settings::flag;
 use crate::config::{LowOption, Settings};
 
 pub use link::{LinkHead, LinkRecord};
-pub use port::{ListenerRecord, PortRecord, TapRecord, VmRecord};
+pub use port::{ListenerRecord, NewcomerRecord, PortRecord, TapRecord, VmRecord};
 
 /// The version of what is written here. Another one is not read.
 pub const RECORD_VERSION: u32 = 1;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use ringway_vhost_user::{Listener, Made};
+use ringway_vhost_user::{Connection, Listener, Made};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::os::fd::AsFd;
@@ -53,6 +53,17 @@ pub struct VmRecord {
     pub last_link: Option<u32>,
     pub last_offence: Option<String>,
     pub refused: u64,
+    /// A front-end that waits until the one that is linked has gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<NewcomerRecord>,
+}
+
+/// A front-end that has connected, of which nothing was read.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NewcomerRecord {
+    pub connection: FdAt,
+    /// The socket's number, so that another one makes another record.
+    pub inode: u64,
 }
 
 /// A socket that listens.
@@ -73,6 +84,14 @@ pub struct TapRecord {
     pub queues: Vec<FdAt>,
     /// A socket to ask about the interface with.
     pub interfaces: Option<FdAt>,
+}
+
+impl NewcomerRecord {
+    /// `None`: the kernel does not know it any more.
+    pub fn of<'a>(connection: &'a Connection, fds: &mut Fds<'a>) -> Option<Self> {
+        let inode = rustix::fs::fstat(connection).ok()?.st_ino;
+        Some(Self { connection: fds.put(connection.as_fd()), inode })
+    }
 }
 
 impl ListenerRecord {

@@ -17,8 +17,8 @@ use crate::supervisor::ports::Ports;
 use crate::supervisor::ports::port::SupervisedPort;
 use crate::supervisor::processes::journal::Watched;
 use crate::supervisor::record::{
-    AskedRecord, Common, CountsRecord, Fds, LINK, LinkHead, LinkRecord, ListenerRecord, Numbers,
-    PortRecord, Record, VmRecord, WHOLE, Whole,
+    AskedRecord, Common, CountsRecord, Fds, LINK, LinkHead, LinkRecord, ListenerRecord,
+    NewcomerRecord, Numbers, PortRecord, Record, VmRecord, WHOLE, Whole,
 };
 use crate::supervisor::setup::Setup;
 
@@ -148,7 +148,8 @@ fn port_record<'a>(
     record.vm = port.vm.as_ref().map(|vm| {
         let listener = vm.listener().map(|listener| ListenerRecord::of(listener, fds));
         let History { last_link, last_offence, refused } = vm.admission.history().clone();
-        VmRecord { listener, last_link, last_offence, refused }
+        let next = vm.next().and_then(|next| NewcomerRecord::of(&next.connection, fds));
+        VmRecord { listener, last_link, last_offence, refused, next }
     });
     record
 }
