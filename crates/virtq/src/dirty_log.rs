@@ -13,7 +13,11 @@
 use crate::SharedSlice;
 
 /// Bytes of guest memory that one bit stands for.
+#[cfg(not(loom))]
 pub const LOG_PAGE_LEN: u64 = 4096;
+/// Under the model checker memory is some hundred bytes, and in several pages all the same.
+#[cfg(loom)]
+pub const LOG_PAGE_LEN: u64 = 64;
 
 /// The bits, in memory that others share.
 #[derive(Debug, Clone, Copy)]

@@ -110,6 +110,11 @@ impl SharedSlice {
         self.word(offset & !1).fetch_or(bits, Ordering::Relaxed);
     }
 
+    /// Takes all bits of a word, as a front-end does that copies pages.
+    pub fn take_u16(self, offset: usize) -> u16 {
+        self.word(offset).swap(0, Ordering::AcqRel)
+    }
+
     pub fn load_u16(self, offset: usize) -> u16 {
         self.word(offset).load(Ordering::Relaxed)
     }
