@@ -24,6 +24,7 @@ mod nat;
 mod neighbours;
 mod networks;
 mod packet;
+pub mod policy;
 mod reach;
 mod refusal;
 mod services;

@@ -20,6 +20,27 @@ impl Network {
         Self { address: IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), len }
     }
 
+    /// Its first address.
+    pub(crate) fn first(self) -> IpAddr {
+        self.address
+    }
+
+    /// The network of that length in which an address is; `None`: it has not so many bits.
+    pub(crate) fn around(address: IpAddr, len: u8) -> Option<Self> {
+        let bits = u32::from(len);
+        let address = match address {
+            IpAddr::V4(it) => {
+                let mask = u32::MAX.checked_shl(32u32.checked_sub(bits)?).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(it.to_bits() & mask))
+            }
+            IpAddr::V6(it) => {
+                let mask = u128::MAX.checked_shl(128u32.checked_sub(bits)?).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(it.to_bits() & mask))
+            }
+        };
+        Some(Self { address, len })
+    }
+
     pub(crate) fn contains(self, address: IpAddr) -> bool {
         let (differ, width) = match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
