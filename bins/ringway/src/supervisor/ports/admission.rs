@@ -156,9 +156,9 @@ impl Ports {
             let (first, second) = (known(first.peer.as_ref()), known(second.peer.as_ref()));
             warn!(
                 port = name,
-                "front-end waits: {second}: the port is taken by {first}, and is served to it when \
-                 that one ends: for a guest that moves from one to the other give the second a \
-                 port of its own"
+                "front-end waits: {second}: the port is taken by {first}, and the second is served \
+                 when that one ends: for a guest that moves from one to the other give the second \
+                 a port of its own"
             );
         });
     }
