@@ -9,7 +9,7 @@ use ringway_net::MacAddress;
 use crate::frame::{TCP_HEADER_LEN, ip_header_len, low_word};
 use crate::networks::Network;
 
-const NS_PER_S: u64 = 1_000_000_000;
+pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
 /// The port of name servers.
 pub(crate) const DNS_PORT: u16 = 53;

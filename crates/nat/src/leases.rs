@@ -213,6 +213,31 @@ impl Leases {
         }
     }
 
+    /// Has leases that another router has given, and whose addresses no other port has here, in
+    /// place of those that the port has. Ones that are over make room.
+    pub(crate) fn adopt(&mut self, port: &str, all: &[(MacAddress, Ipv4Addr, Times)]) {
+        let is_replaced = |lease: &Lease| {
+            lease.port == port || all.iter().any(|(_, address, _)| *address == lease.address)
+        };
+        self.leases.retain(|lease| all.is_empty() || !is_replaced(lease));
+        for (mac, address, times) in all.iter().copied() {
+            let lessee = Lessee { port, mac };
+            self.leases.retain(|lease| !lease.is_of(lessee) && lease.address != address);
+            if self.leases.len() >= LEASES_MAX {
+                self.forget_oldest(times.since, |lease| lease.port != port);
+            }
+            self.push(lessee, address, times);
+        }
+        self.has_news = true;
+    }
+
+    /// Whether there is room for so many leases that a port [adopts](Self::adopt).
+    pub(crate) fn has_room_for(&self, port: &str, count: usize, now: Nanos) -> bool {
+        let holds = |lease: &&Lease| lease.port != port && lease.until > now;
+        count <= LEASES_PER_PORT_MAX
+            && self.leases.iter().filter(holds).count() + count <= LEASES_MAX
+    }
+
     /// Whether others hold than when this was asked last.
     pub(crate) fn take_news(&mut self, now: Nanos) -> bool {
         let has_news = std::mem::take(&mut self.has_news);

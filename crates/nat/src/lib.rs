@@ -8,6 +8,7 @@
 
 mod actions;
 mod addresses;
+mod arrival;
 mod datagrams;
 mod dhcp;
 mod dhcp6;
@@ -35,6 +36,8 @@ mod timers;
 
 pub use actions::{Action, Actions, GuestPort, Target};
 pub use addresses::{Plan, PlanError, Prefix4, Prefix6};
+pub use arrival::StationState;
+pub use arrival::{ADDRESSES_PER_PORT_MAX, ArrivalError, LeaseState, STATIONS_PER_PORT_MAX};
 pub use datagrams::Client;
 pub use dhcp::DHCP_LEN_MAX;
 pub use emit::{Emit, Source};

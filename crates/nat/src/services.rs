@@ -82,6 +82,11 @@ impl Services {
         self.leases.remember(lessee, address, times);
     }
 
+    /// A guest has come from another router with those leases, whose addresses are free here.
+    pub(crate) fn adopt_leases(&mut self, port: &str, all: &[(MacAddress, Ipv4Addr, Times)]) {
+        self.leases.adopt(port, all);
+    }
+
     /// A port is gone.
     pub(crate) fn forget_port(&mut self, port: &str) {
         self.leases.end(port);

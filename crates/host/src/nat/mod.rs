@@ -46,7 +46,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ringway_nat::{
     Action, Actions, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Note, Refusal,
 };
-use ringway_nat::{Forward, Verdict, WHOLE_LEN_MAX};
+use ringway_nat::{ArrivalError, Forward, StationState, Verdict, WHOLE_LEN_MAX};
 use ringway_net::{
     Counters, DropReason, Nanos, NetHeader, PACKET_LEN_MAX, Packet, PacketSink, Put,
 };
@@ -192,6 +192,29 @@ impl NatPort {
     /// Goes on with what another router has known of stations.
     pub fn remember(&mut self, notes: &[Note], now: Nanos) {
         self.nat.remember(notes, now);
+    }
+
+    /// The stations behind a port, as the router is to know them that its guest moves to.
+    pub fn guest_state(&self, port: PortId, now: Nanos) -> Vec<StationState> {
+        self.nat.guest_state(Guest(port.0), now)
+    }
+
+    /// The guest behind that port has come from another router; `only_asks`: it will come.
+    ///
+    /// # Errors
+    /// It cannot have the addresses here that it had there.
+    pub fn accept_guest(
+        &mut self,
+        port: PortId,
+        state: &[StationState],
+        only_asks: bool,
+        now: Nanos,
+    ) -> Result<(), ArrivalError> {
+        self.has_news = true;
+        match only_asks {
+            true => self.nat.check_guest(Guest(port.0), state, now),
+            false => self.nat.accept_guest(Guest(port.0), state, now),
+        }
     }
 
     /// Listens for connections into guests where it did for those in `kept`, and with `added`; the

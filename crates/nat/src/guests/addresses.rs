@@ -6,25 +6,27 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ringway_net::{MacAddress, Nanos};
 
-use super::{Guests, REPLIES_MAX};
+use super::{GuestState, Guests, REPLIES_MAX};
 use crate::leases::LEASES_PER_PORT_MAX;
 use crate::table::Guest;
 
 impl Guests {
-    /// Whether another guest has used that address not longer ago than that, and this one has not.
-    pub fn is_used_by_another(
+    /// The name of another guest that has used that address not longer ago than that, if this one
+    /// has not.
+    pub fn other_that_uses(
         &self,
         guest: Guest,
         address: IpAddr,
         held_ns: u64,
         now: Nanos,
-    ) -> bool {
+    ) -> Option<&str> {
         // Each address is one guest's at most.
         if self.one(guest).is_some_and(|own| own.used(address).is_some()) {
-            return false;
+            return None;
         }
-        let mut used = self.all.iter().flatten().filter_map(|other| other.used(address));
-        used.any(|used| now.since(used) < held_ns)
+        let is_used =
+            |other: &&GuestState| other.used(address).is_some_and(|used| now.since(used) < held_ns);
+        self.all.iter().flatten().find(is_used).map(|other| other.name.as_str())
     }
 
     /// The guest has used that address, which is no other guest's any more.

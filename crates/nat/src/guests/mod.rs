@@ -14,6 +14,7 @@ use state::GuestState;
 
 pub(crate) use names::GuestNames;
 pub use notes::{Note, Station};
+pub(crate) use state::ADDRESSES_MAX;
 pub use state::REPLIES_MAX;
 
 /// All guests.

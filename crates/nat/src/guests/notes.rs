@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ringway_net::{MacAddress, Nanos};
 
 use super::Guests;
+use crate::arrival::{LeaseState, StationState};
 use crate::leases::Leases;
 use crate::table::Guest;
 
@@ -78,5 +79,35 @@ impl Guests {
             seen.map(move |it| Note { guest, mac: it.mac, address: it.address, is_leased: false })
         });
         leased.chain(all).collect()
+    }
+
+    /// The stations behind a port, for the router that it moves to: with leases that hold, and
+    /// other addresses that were used not longer ago than that.
+    pub fn state_of(
+        &self,
+        guest: Guest,
+        leases: &Leases,
+        held_ns: u64,
+        now: Nanos,
+    ) -> Vec<StationState> {
+        let Some(own) = self.one(guest) else { return Vec::new() };
+        let empty = |mac, lease| {
+            let (name, addresses) = (own.name.clone(), Vec::new());
+            StationState { name, mac, lease, addresses }
+        };
+        let held = leases.owned().filter(|lease| lease.port == own.name && lease.until > now);
+        let leased = held.map(|lease| empty(lease.mac, Some(LeaseState::of(&lease, now))));
+        let mut all: Vec<StationState> = leased.collect();
+        for seen in own.uses.iter().filter(|it| now.since(it.used) < held_ns) {
+            let place = all.iter().position(|it| it.mac == seen.mac).unwrap_or_else(|| {
+                all.push(empty(seen.mac, None));
+                all.len() - 1
+            });
+            let station = &mut all[place];
+            if station.lease.is_none_or(|lease| IpAddr::V4(lease.address) != seen.address) {
+                station.addresses.push(seen.address);
+            }
+        }
+        all
     }
 }

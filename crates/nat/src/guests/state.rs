@@ -13,7 +13,7 @@ pub const REPLIES_MAX: usize = 32;
 
 /// Most addresses of one guest and family that are remembered; the one that was used longest ago
 /// goes.
-const ADDRESSES_MAX: usize = 16;
+pub(crate) const ADDRESSES_MAX: usize = 16;
 
 /// How often all stations are asked whether they have what the guest is offered, in a second; twice
 /// as often at once.

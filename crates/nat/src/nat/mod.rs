@@ -1,5 +1,6 @@
 //! The router as one value.
 
+mod arrivals;
 mod from_guest;
 mod outside;
 
@@ -298,13 +299,18 @@ impl Nat {
 
     /// Whether another guest has that address.
     fn is_of_another(&self, guest: Guest, address: IpAddr, now: Nanos) -> bool {
+        self.other_with(guest, address, now).is_some()
+    }
+
+    /// The name of the port behind which another guest has that address.
+    fn other_with(&self, guest: Guest, address: IpAddr, now: Nanos) -> Option<&str> {
         let name = self.guests.name_of(guest).unwrap_or_default();
         match self.services.holder(name, address) {
-            Holder::This if address.is_ipv4() => false,
+            Holder::This if address.is_ipv4() => None,
             // That of a port that is gone is only kept for it.
-            Holder::Other(name) if self.guests.has_port(name) => true,
+            Holder::Other(name) if self.guests.has_port(name) => Some(name),
             Holder::Other(_) | Holder::This | Holder::None => {
-                self.guests.is_used_by_another(guest, address, self.plan().held_ns(), now)
+                self.guests.other_that_uses(guest, address, self.plan().held_ns(), now)
             }
         }
     }
