@@ -14,6 +14,7 @@
 //! The document meant by "vhost-user" everywhere in this crate is QEMU's `docs/interop/vhost-user`.
 #![forbid(unsafe_code)]
 
+mod code;
 pub mod codec;
 mod effect;
 pub mod frontend;

@@ -12,6 +12,8 @@ use ringway_foreign::UntrustedFd;
 use bitflags::bitflags;
 use thiserror::Error;
 
+pub(crate) use crate::code;
+
 /// Most bytes of configuration space that one message may carry.
 pub const CONFIG_LEN_MAX: u32 = 256;
 
@@ -43,44 +45,6 @@ bitflags! {
         /// `SET_STATUS`, `GET_STATUS`
         const STATUS = 1 << 16;
     }
-}
-
-/// Request numbers (vhost-user, "Front-end message types").
-pub(crate) mod code {
-    pub const GET_FEATURES: u32 = 1;
-    pub const SET_FEATURES: u32 = 2;
-    pub const SET_OWNER: u32 = 3;
-    pub const RESET_OWNER: u32 = 4;
-    pub const SET_MEM_TABLE: u32 = 5;
-    pub const SET_LOG_BASE: u32 = 6;
-    pub const SET_LOG_FD: u32 = 7;
-    pub const SET_VRING_NUM: u32 = 8;
-    pub const SET_VRING_ADDR: u32 = 9;
-    pub const SET_VRING_BASE: u32 = 10;
-    pub const GET_VRING_BASE: u32 = 11;
-    pub const SET_VRING_KICK: u32 = 12;
-    pub const SET_VRING_CALL: u32 = 13;
-    pub const SET_VRING_ERR: u32 = 14;
-    pub const GET_PROTOCOL_FEATURES: u32 = 15;
-    pub const SET_PROTOCOL_FEATURES: u32 = 16;
-    pub const GET_QUEUE_NUM: u32 = 17;
-    pub const SET_VRING_ENABLE: u32 = 18;
-    pub const SEND_RARP: u32 = 19;
-    pub const NET_SET_MTU: u32 = 20;
-    pub const SET_BACKEND_REQ_FD: u32 = 21;
-    pub const IOTLB_MSG: u32 = 22;
-    pub const SET_VRING_ENDIAN: u32 = 23;
-    pub const GET_CONFIG: u32 = 24;
-    pub const SET_CONFIG: u32 = 25;
-    pub const GPU_SET_SOCKET: u32 = 33;
-    pub const RESET_DEVICE: u32 = 34;
-    pub const VRING_KICK: u32 = 35;
-    pub const GET_MAX_MEM_SLOTS: u32 = 36;
-    pub const ADD_MEM_REG: u32 = 37;
-    pub const REM_MEM_REG: u32 = 38;
-    pub const SET_STATUS: u32 = 39;
-    pub const GET_STATUS: u32 = 40;
-    pub const CHECK_DEVICE_STATE: u32 = 43;
 }
 
 /// A front-end's request and whether it waits for an acknowledgement.

@@ -1,0 +1,36 @@
+//! Request numbers (vhost-user, "Front-end message types").
+
+pub(crate) const GET_FEATURES: u32 = 1;
+pub(crate) const SET_FEATURES: u32 = 2;
+pub(crate) const SET_OWNER: u32 = 3;
+pub(crate) const RESET_OWNER: u32 = 4;
+pub(crate) const SET_MEM_TABLE: u32 = 5;
+pub(crate) const SET_LOG_BASE: u32 = 6;
+pub(crate) const SET_LOG_FD: u32 = 7;
+pub(crate) const SET_VRING_NUM: u32 = 8;
+pub(crate) const SET_VRING_ADDR: u32 = 9;
+pub(crate) const SET_VRING_BASE: u32 = 10;
+pub(crate) const GET_VRING_BASE: u32 = 11;
+pub(crate) const SET_VRING_KICK: u32 = 12;
+pub(crate) const SET_VRING_CALL: u32 = 13;
+pub(crate) const SET_VRING_ERR: u32 = 14;
+pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
+pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
+pub(crate) const GET_QUEUE_NUM: u32 = 17;
+pub(crate) const SET_VRING_ENABLE: u32 = 18;
+pub(crate) const SEND_RARP: u32 = 19;
+pub(crate) const NET_SET_MTU: u32 = 20;
+pub(crate) const SET_BACKEND_REQ_FD: u32 = 21;
+pub(crate) const IOTLB_MSG: u32 = 22;
+pub(crate) const SET_VRING_ENDIAN: u32 = 23;
+pub(crate) const GET_CONFIG: u32 = 24;
+pub(crate) const SET_CONFIG: u32 = 25;
+pub(crate) const GPU_SET_SOCKET: u32 = 33;
+pub(crate) const RESET_DEVICE: u32 = 34;
+pub(crate) const VRING_KICK: u32 = 35;
+pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
+pub(crate) const ADD_MEM_REG: u32 = 37;
+pub(crate) const REM_MEM_REG: u32 = 38;
+pub(crate) const SET_STATUS: u32 = 39;
+pub(crate) const GET_STATUS: u32 = 40;
+pub(crate) const CHECK_DEVICE_STATE: u32 = 43;
