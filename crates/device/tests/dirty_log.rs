@@ -15,7 +15,8 @@ use common::guest::{Guest, Round};
 use common::serve::Served;
 use ringway_testkit::Rng;
 use ringway_virtq::{
-    DeviceQueue, DriverQueue, Mark, PackedDevice, PackedDriver, SplitDevice, SplitDriver, leave_out,
+    DeviceQueue, DriverQueue, LOG_PAGE_LEN, Mark, PackedDevice, PackedDriver, SplitDevice,
+    SplitDriver, leave_out,
 };
 
 /// Pages that may be marked and are as they were.
@@ -90,6 +91,50 @@ fn buffers_in_a_loop_are_marked_once_a_round() {
     for marked in [most::<SplitDriver, SplitDevice>(), most::<PackedDriver, PackedDevice>()] {
         assert!((256..=260).contains(&marked), "{marked} pages");
     }
+}
+
+/// How a front-end copies: bytes of memory, bytes a second, and for how long a guest may stand
+/// still, where QEMU has 300 ms.
+const MEMORY_LEN: f64 = (1 << 30) as f64;
+const COPIED_PER_S: f64 = 1e9;
+const DOWNTIME_S: f64 = 0.002;
+/// Packets of 64 bytes a second to the guest.
+const PACKETS_PER_S: f64 = 1e6;
+/// No page is marked for the first time after so many packets, in buffers that are used in turn.
+const PACKETS_MAX: f64 = 2000.0;
+/// A migration in more rounds does not end.
+const ROUNDS_MAX: u32 = 30;
+
+/// In how many rounds all that is marked meanwhile is copied, until the rest is moved while the
+/// guest stands still; `None`: never. Told is how many pages so many packets mark.
+fn rounds_of_copying(mut pages_marked: impl FnMut(f64) -> f64) -> Option<u32> {
+    let mut left = MEMORY_LEN;
+    let needs_round = |left: f64| left / COPIED_PER_S > DOWNTIME_S;
+    for round in 0..ROUNDS_MAX {
+        if !needs_round(left) {
+            return Some(round);
+        }
+        left = pages_marked(left / COPIED_PER_S * PACKETS_PER_S) * LOG_PAGE_LEN as f64;
+    }
+    None
+}
+
+/// A guest of 1 GiB that gets a million packets a second can be moved at 1 GB/s: the pages are
+/// those that a real device marks for as many packets.
+#[test]
+fn a_migration_under_a_million_packets_a_second_ends() {
+    fn rounds<D: DriverQueue, V: DeviceQueue>() -> Option<u32> {
+        let mut served = Served::<D, V>::looping(256);
+        rounds_of_copying(|packets| {
+            served.begin_round();
+            (0..packets.min(PACKETS_MAX) as u32).for_each(|_| served.pass_one());
+            served.end_round().marked.len() as f64
+        })
+    }
+    assert_eq!(rounds::<SplitDriver, SplitDevice>(), Some(1));
+    assert_eq!(rounds::<PackedDriver, PackedDevice>(), Some(1));
+    // With a page for each packet it would not.
+    assert_eq!(rounds_of_copying(|packets| packets), None);
 }
 
 /// Nothing is marked beyond a log that is too short, nor beside it.
