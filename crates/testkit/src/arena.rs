@@ -75,7 +75,7 @@ impl TestMemory {
     }
 
     /// Where a region starts in the file, in bytes.
-    pub(crate) fn file_offset(&self, region: usize) -> u64 {
+    pub fn file_offset(&self, region: usize) -> u64 {
         file_offset(&self.ranges, region)
     }
 

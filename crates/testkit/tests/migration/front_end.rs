@@ -15,22 +15,25 @@ use ringway_virtq::Format;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, write};
 
-const SET_FEATURES: u32 = 2;
-const SET_LOG_BASE: u32 = 6;
+pub const SET_FEATURES: u32 = 2;
+pub const SET_LOG_BASE: u32 = 6;
 pub const SET_LOG_FD: u32 = 7;
 const SET_VRING_ADDR: u32 = 9;
-const GET_VRING_BASE: u32 = 11;
+pub const GET_VRING_BASE: u32 = 11;
+pub const ADD_MEM_REG: u32 = 37;
+pub const REM_MEM_REG: u32 = 38;
 pub const SET_STATUS: u32 = 39;
 pub const GET_STATUS: u32 = 40;
 
 pub const LOG_ALL: u64 = 1 << 26;
-const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 /// Bytes of a log that ends with the last page of the memory.
 pub const LOG_LEN: u64 = (REGIONS[1].0 + REGIONS[1].1 - 1) / (8 * PAGE as u64) + 1;
 
 /// Bytes between two rings, and where the available ring of one is (`RawFrontEnd::addresses`).
 const RING_LEN: usize = 0x1000;
 const AVAILABLE_AT: usize = 0x800;
+const USED_AT: usize = 0x400;
 /// Where a packet to be sent is, and its bytes with the header.
 const PACKET_AT: usize = 0x4_0000;
 const PACKET_LEN: usize = 12 + 1000;
@@ -91,6 +94,29 @@ pub fn send(
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Sends one more packet to that address, once the one before has been taken.
+pub fn send_more(front_end: &RawFrontEnd, mac: &str) -> Outcome {
+    let memory = front_end.memory.region(0);
+    for (at, byte) in (PACKET_AT + 12..).zip(mac.split(':')) {
+        memory.write(at, &[u8::from_str_radix(byte, 16)?]);
+    }
+    memory.write(PACKET_AT + 18, &[2, 0, 0, 0, 0, 9]);
+    let address = REGIONS[0].0 + PACKET_AT as u64;
+    let descriptor = [&address.to_le_bytes()[..], &(PACKET_LEN as u32).to_le_bytes(), &[0; 4]];
+    memory.write(RING_LEN, &descriptor.concat());
+    let next = memory.load_u16(RING_LEN + USED_AT + 2).wrapping_add(1);
+    memory.store_u16(RING_LEN + AVAILABLE_AT + 2, next);
+    write(&front_end.kicks[1], &1_u64.to_ne_bytes())?;
+    Ok(())
+}
+
+/// The guest posts again all buffers that it has got back.
+pub fn post_again(front_end: &RawFrontEnd) {
+    let memory = front_end.memory.region(0);
+    let next = memory.load_u16(USED_AT + 2).wrapping_add(QUEUE_SIZE as u16);
+    memory.store_u16(AVAILABLE_AT + 2, next);
 }
 
 /// Pages of the guest, as they are.
