@@ -134,7 +134,7 @@ impl Switch {
         self.now = Tick::of_ms(now_ns / NS_PER_MS);
         let learned = self.shared.macs.learn(from, vlan, frame.source, self.now);
         notes.note(Step::Source(learned));
-        if learned == Learned::Fixed {
+        if learned == Learned::Fixed && !self.may_be_behind(from, vlan, frame.source) {
             return Err(DropReason::SpoofedMac);
         }
         let is_here = matches!(learned, Learned::Known | Learned::New | Learned::Moved);
@@ -152,7 +152,7 @@ impl Switch {
             notes.note(Step::Group { is_snooped: audience != Audience::Everybody });
             return Ok(Decision::Flood(Flood { from, traits, audience }));
         }
-        let station = self.shared.macs.port_of(vlan, frame.destination, self.now);
+        let station = self.place_of(vlan, frame.destination);
         notes.note(Step::Station(station));
         match station {
             Some(to) if to == from => Err(DropReason::NoRoute),

@@ -30,6 +30,7 @@ mod policy;
 mod port;
 mod shared;
 mod snoop;
+mod stopped;
 mod switch;
 mod vlan;
 

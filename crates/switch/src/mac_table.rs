@@ -274,18 +274,25 @@ impl MacTable {
             change.remove(hashed.bucket, at);
             return change.insert(port, hashed, now);
         }
-        if !change.may_own_one_more(port, hashed.bucket) {
-            return Learned::Refused;
+        if change.moves(port, hashed, (at, old), now) { Learned::Moved } else { Learned::Refused }
+    }
+
+    /// A station moves to `port` unheard if it is at one that `is_left`, and may be here. When it
+    /// was seen last stays. Not for the data path.
+    pub fn follow(
+        &self,
+        port: PortId,
+        vlan: VlanId,
+        address: MacAddress,
+        is_left: impl Fn(PortId) -> bool,
+    ) {
+        let hashed = self.hashed(vlan, address);
+        let change = self.change();
+        let Some((at, old)) = self.find(hashed) else { return };
+        let may_move = old.port() != port && !old.is_fixed() && is_left(old.port());
+        if may_move && self.claims.other_owner(port, hashed.key).is_none() {
+            change.moves(port, hashed, (at, old), old.seen());
         }
-        change.disown(old);
-        change.own(port);
-        let moved = Value::learned(port, now, hashed.tag).moved_from(old);
-        self.buckets[hashed.bucket].values[at].store(moved.word(), Relaxed);
-        let address = MacAddress::from_u64(hashed.key >> VLAN_BITS);
-        let from = old.port();
-        self.claims.note_change();
-        self.claims.note(AddressNews { address, from, to: port, is_refused: false });
-        Learned::Moved
     }
 
     #[inline]

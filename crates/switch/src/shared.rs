@@ -86,6 +86,14 @@ impl Shared {
         }
     }
 
+    /// A station that was seen at `from` has moved to `to` unheard, if it is still there, and no
+    /// other port has claimed it. Not for the data path.
+    pub fn follow(&self, to: PortId, vlan: VlanId, address: MacAddress, from: PortId) {
+        if to.index() < PORTS_MAX {
+            self.macs.follow(to, vlan, address, |at| at == from);
+        }
+    }
+
     /// Stations that were not heard for so long are forgotten; [`AGE_MAX_MS`](crate::AGE_MAX_MS) if
     /// nothing else is said.
     pub fn set_age_max(&self, age_max_ms: u64) {
@@ -159,6 +167,21 @@ mod tests {
         assert!(!shared.copy().addresses(0, 1, 33_000, |_| true).addresses.iter().any(|_| true));
         shared.set_age_max(u64::MAX);
         assert!(is_known(10_000_000));
+    }
+
+    #[test]
+    fn a_station_follows_its_guest_unless_it_is_elsewhere_by_now() {
+        let shared = Shared::new(3);
+        let ([from, to, other], station) = ([1, 2, 3].map(PortId), MacAddress::local(1));
+        shared.remember(from, None, station, 1000);
+        let place = || shared.addresses(0, 1, 1000, |_| true).addresses[0].port;
+        for (source, is_at) in [(other, from), (from, to), (from, to)] {
+            shared.follow(to, VlanId::NONE, station, source);
+            assert_eq!(place(), is_at);
+        }
+        assert_eq!(shared.macs.moved_to(to), 1);
+        shared.follow(PortId(256), VlanId::NONE, station, to);
+        assert_eq!(place(), to, "there is no such port");
     }
 
     #[test]

@@ -60,6 +60,10 @@ pub struct Switch {
     pub(crate) notes_ips: bool,
     /// Ports whose links are down: no station is there, a configured one neither.
     pub(crate) links_down: PortSet,
+    /// Ports whose guests have stopped: packets for their stations go everywhere.
+    pub(crate) stopped: PortSet,
+    /// Ports with a network behind them, where guests of other hosts are.
+    pub(crate) networks: PortSet,
     pub(crate) rules: Box<[Rules]>,
 }
 
@@ -92,6 +96,8 @@ impl Switch {
             noting: PortSet::default(),
             notes_ips: false,
             links_down: PortSet::default(),
+            stopped: PortSet::default(),
+            networks: PortSet::default(),
             rules: alloc::vec![Rules::default(); PORTS_MAX].into_boxed_slice(),
         }
     }
@@ -115,6 +121,8 @@ impl Switch {
             noting: self.noting,
             notes_ips: self.notes_ips,
             links_down: self.links_down,
+            stopped: self.stopped,
+            networks: self.networks,
             rules: self.rules.clone(),
         }
     }
@@ -148,6 +156,8 @@ impl Switch {
         self.shared.ips.forget(port);
         self.follow(port, PortPolicy::default());
         self.links_down.remove(port);
+        self.set_stopped(port, false);
+        self.networks.remove(port);
         true
     }
 
@@ -188,7 +198,7 @@ impl Switch {
     /// This address belongs to a port from now on, in the port's VLANs: packets of other ports
     /// there that claim to come from it are dropped, unless a policy has fixed it to one of them. A
     /// port has one such address at most; `false`: it belongs to another port. May walk the whole
-    /// table.
+    /// table. A station that was seen at a port whose guest has stopped since has moved here.
     pub fn claim(&mut self, port: PortId, address: MacAddress) -> bool {
         if !self.ports.contains(port) {
             return false;
@@ -197,6 +207,11 @@ impl Switch {
             Vlan::Trunk { .. } => None,
             vlan => vlan.of_untagged(),
         };
+        let is_locked = self.rules[port.index()].policy.locked_mac.is_some();
+        if let Some(vlan) = vlan.filter(|_| !is_locked) {
+            let is_stopped = |at| self.stopped.contains(at);
+            self.shared.macs.follow(port, vlan, address, is_stopped);
+        }
         self.shared.macs.claim(port, vlan, address)
     }
 
@@ -359,7 +374,7 @@ impl Switch {
         if destination.is_multicast() {
             return if destination.is_for_bridges() { Route::Drop } else { Route::Flood };
         }
-        match self.shared.macs.port_of(VlanId::NONE, destination, self.now) {
+        match self.place_of(VlanId::NONE, destination) {
             Some(port) if port == from => Route::Drop,
             Some(port) => Route::One(port),
             None => Route::Flood,

@@ -174,3 +174,83 @@ fn moves_and_refusals_are_told_once() {
     bench.reached(1, &plain(BROADCAST, mac(OWN)));
     assert_eq!(bench.switch.take_news(), Some(news(OWNER, OTHER, false)));
 }
+
+/// A guest that was heard at the owner's port has stopped there, as in front of its migration.
+fn stopped() -> Bench {
+    let mut bench = ports();
+    claimed(&mut bench);
+    heard(&mut bench, 0);
+    bench.switch.release(OWNER);
+    bench.switch.set_stopped(OWNER, true);
+    bench
+}
+
+#[test]
+fn packets_for_a_guest_that_has_stopped_go_everywhere_until_it_goes_on() {
+    let mut bench = stopped();
+    assert_eq!(bench.reached(2, &plain(mac(OWN), mac(50))), [0, 1], "it may be anywhere");
+    bench.switch.set_stopped(OWNER, false);
+    assert_eq!(bench.reached(2, &plain(mac(OWN), mac(50))), [0], "it has said nothing since");
+    let fixed = PortPolicy { static_macs: vec![mac(9)], ..PortPolicy::default() };
+    bench.switch.set_port(OWNER, fixed).expect("sensible");
+    for (is_stopped, reached) in [(true, &[0, 1][..]), (false, &[0])] {
+        bench.switch.set_stopped(OWNER, is_stopped);
+        assert_eq!(bench.reached(2, &plain(mac(9), mac(50))), reached, "{is_stopped}");
+    }
+}
+
+/// It has moved to another host.
+#[test]
+fn a_configured_station_may_be_behind_an_uplink_while_its_guest_has_stopped() {
+    let fixed = || PortPolicy { static_macs: vec![mac(9)], ..PortPolicy::default() };
+    let uplink = || PortPolicy { is_uplink: true, ..PortPolicy::default() };
+    let says = plain(BROADCAST, mac(9));
+    for by_policy in [true, false] {
+        let behind = if by_policy { uplink() } else { PortPolicy::default() };
+        let mut bench = Bench::new(&[fixed(), behind, PortPolicy::default()]);
+        if !by_policy {
+            bench.switch.leads_to_a_network(OTHER);
+        }
+        for (is_stopped, expected) in [(false, REFUSED), (true, FOLLOWED), (false, REFUSED)] {
+            bench.switch.set_stopped(OWNER, is_stopped);
+            assert_eq!(bench.send(1, &says).map(|_| ()), expected, "{is_stopped}");
+            assert_eq!(bench.send(2, &says).map(|_| ()), REFUSED, "a guest is not another one");
+        }
+        assert_eq!(bench.reached(2, &plain(mac(9), mac(50))), [0], "it is not learned there");
+    }
+}
+
+#[test]
+fn a_station_moves_unheard_from_a_port_that_has_stopped_and_counts_as_one_move() {
+    let mut bench = stopped();
+    assert!(bench.switch.claim(OTHER, mac(OWN)) && bench.switch.claim(OTHER, mac(OWN)));
+    assert_eq!(bench.reached(2, &plain(mac(OWN), mac(50))), [1]);
+    assert_eq!((bench.switch.moved_to(OTHER), bench.switch.moved_to(OWNER)), (1, 0));
+    let (address, from, to) = (mac(OWN), OWNER, OTHER);
+    let news = AddressNews { address, from, to, is_refused: false };
+    assert_eq!(bench.switch.take_news(), Some(news));
+    // Then it speaks, and its old port goes.
+    heard(&mut bench, 1);
+    bench.switch.forget(OWNER);
+    assert_eq!((bench.switch.moved_to(OTHER), bench.switch.take_news()), (1, None));
+    assert_eq!(bench.reached(2, &plain(mac(OWN), mac(50))), [1]);
+}
+
+#[test]
+fn no_station_moves_unheard_from_a_port_that_runs_or_that_it_is_configured_at() {
+    let mut bench = ports();
+    heard(&mut bench, 0);
+    bench.switch.claim(OTHER, mac(OWN));
+    assert_eq!(bench.switch.moved_to(OTHER), 0, "its guest runs");
+    let fixed = PortPolicy { static_macs: vec![mac(OWN)], ..PortPolicy::default() };
+    bench.switch.release(OTHER);
+    bench.switch.set_port(OWNER, fixed).expect("sensible");
+    bench.switch.set_stopped(OWNER, true);
+    bench.switch.claim(OTHER, mac(OWN));
+    assert_eq!(bench.switch.moved_to(OTHER), 0, "it is configured");
+    let mut bench = stopped();
+    assert!(bench.switch.claim(PortId(2), mac(OWN)));
+    bench.reached(2, &plain(BROADCAST, mac(OWN)));
+    assert!(!bench.switch.claim(OTHER, mac(OWN)), "it is at a third one by now");
+    assert_eq!(bench.switch.moved_to(OTHER), 0);
+}

@@ -3,7 +3,12 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::{BUCKETS, FREE, HashedAddress, Learned, MacTable, SWEEP_BUCKETS_MAX, VLAN_BITS, share};
+use super::{
+    AddressNews, BUCKETS, FREE, HashedAddress, Learned, MacTable, SWEEP_BUCKETS_MAX, VLAN_BITS,
+    share,
+};
+use ringway_net::MacAddress;
+
 use crate::entry::{Tick, Value};
 use crate::{PROBES_MAX, PortId, VlanId};
 
@@ -154,6 +159,27 @@ impl Change<'_> {
         (0..PROBES_MAX)
             .filter(|at| learned(at).is_some())
             .min_by_key(|at| learned(at).map(Value::seen))
+    }
+
+    /// The station of that entry is on `port` from now on, if that may own one more.
+    pub fn moves(
+        &self,
+        port: PortId,
+        hashed: HashedAddress,
+        (at, old): (usize, Value),
+        now: Tick,
+    ) -> bool {
+        if !self.may_own_one_more(port, hashed.bucket) {
+            return false;
+        }
+        self.disown(old);
+        self.own(port);
+        let moved = Value::learned(port, now, hashed.tag).moved_from(old);
+        self.table.buckets[hashed.bucket].values[at].store(moved.word(), Relaxed);
+        let (address, from) = (MacAddress::from_u64(hashed.key >> VLAN_BITS), old.port());
+        self.table.claims.note_change();
+        self.table.claims.note(AddressNews { address, from, to: port, is_refused: false });
+        true
     }
 
     pub fn remove(&self, at_bucket: usize, at: usize) {
