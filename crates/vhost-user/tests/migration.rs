@@ -100,10 +100,12 @@ fn a_source_that_stops_stays_stopped() {
             backend.step(&message(39, FLAGS, &u64s(&[0])), 0, &stop_all, None);
         }
         for index in 0..2u32 {
+            assert_eq!(backend.session.is_stopped(), status_first);
             let stop = format!("stop {index}");
             let effects: &[&str] = if status_first { &[] } else { &[&stop] };
             let base = reply(11, &u32s(&[index, 9]));
             backend.step(&message(11, FLAGS, &u32s(&[index, 0])), 0, effects, base);
+            assert!(!backend.session.may_go_on());
             assert_eq!(backend.kick(&[0, 1], true), NOTHING, "its memory is copied");
             assert!(!backend.session.goes_on_when_quiet());
         }
@@ -111,7 +113,27 @@ fn a_source_that_stops_stays_stopped() {
             backend.step(&message(39, FLAGS, &u64s(&[0])), 0, &stop_all[2..], None);
         }
         assert_eq!(backend.session.log_len(), None);
+        assert!(backend.session.is_stopped());
     }
+}
+
+#[test]
+fn a_device_has_stopped_when_all_its_rings_were_told_to() {
+    let mut backend = running(SPLIT, 2);
+    for index in 0..4 {
+        assert!(!backend.session.is_stopped(), "ring {index} and others run");
+        backend.ack(18, &u32s(&[index, 0]), 0);
+    }
+    assert!(backend.session.is_stopped() && !backend.session.may_go_on());
+    backend.ack(18, &u32s(&[0, 1]), 0);
+    assert!(!backend.session.is_stopped());
+    let mut backend = running(SPLIT, 1);
+    assert_eq!([backend.base(0), backend.base(1)], [9, 9]);
+    assert!(backend.session.is_stopped() && backend.session.may_go_on(), "it may only be asked");
+    // A ring that waits for a log has not stopped: its guest is here.
+    let mut backend = running(SPLIT, 1);
+    backend.ack(2, &u64s(&[SPLIT | LOG_ALL]), 0);
+    assert!(backend.session.waits_for_log() && !backend.session.is_stopped());
 }
 
 /// Someone asks where rings stand while a guest is being migrated.

@@ -148,6 +148,21 @@ impl Session {
         self.is_logging() && self.log_len.is_none_or(|len| len < needed)
     }
 
+    /// Every ring was told to stop, or was never told to run: it is disabled, has no kick, or
+    /// `GET_VRING_BASE` has stopped it. A ring that waits for memory or for a log is not stopped.
+    pub fn is_stopped(&self) -> bool {
+        let is_told = |ring: &RingState| {
+            ring.is_suspended || matches!(ring.kick, Kick::Missing) || !self.is_enabled(ring)
+        };
+        let is_stopped = |ring: &RingState| ring.running.is_none() && is_told(ring);
+        self.accepted.is_none() || self.rings.iter().all(is_stopped)
+    }
+
+    /// A ring that `GET_VRING_BASE` has stopped may go on without a word of the front-end.
+    pub fn may_go_on(&self) -> bool {
+        !self.is_logging() && self.rings.iter().any(|ring| ring.is_suspended)
+    }
+
     /// Bytes of the log; `None`: there is none that can be used.
     pub fn log_len(&self) -> Option<u64> {
         self.log_len
