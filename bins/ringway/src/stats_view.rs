@@ -153,6 +153,11 @@ fn pacing(port: &PortStats) -> String {
     if let (Some(used), Some(own)) = (&port.used_mac, &port.mac) {
         lines.push(format!("the guest uses {used},\n  the port has {own}"));
     }
+    for (count, how) in [(port.migrations_in, "came"), (port.migrations_out, "left")] {
+        if count > 0 {
+            lines.push(format!("{} {how} by migration", units::counted(count, "guest")));
+        }
+    }
     if port.moved_addresses > 0 {
         lines.push(format!("{} addresses moved here", units::count(port.moved_addresses)));
     }

@@ -10,6 +10,7 @@ use rustix::net::{socketpair, sockopt};
 
 const SETTINGS: &str = r#"{"workers":"1","sandbox":"off","routers":"on"}"#;
 const ROUTER: &str = r#"{"name":"net","nat":""}"#;
+const GUEST: &str = r#"{"name":"a","vm":"/run/a.sock"}"#;
 
 /// The data plane's end of the channel ends it when it is closed.
 struct DataPlane {
@@ -83,5 +84,30 @@ fn stations_are_told_of_each_router_at_the_end_and_to_no_older_supervisor() {
         let stations =
             |said: &&ToSupervisor| matches!(said, ToSupervisor::Stations { port: 0, .. });
         assert_eq!(heard.iter().filter(stations).count(), count, "{is_newer}: {heard:?}");
+    }
+}
+
+#[test]
+fn guests_that_run_and_stop_are_told_to_no_older_supervisor() {
+    for (version, count) in [(1, 0), (2, 0), (3, 1)] {
+        let plane = DataPlane::start();
+        plane.heard(|said| matches!(said, ToSupervisor::Hello { .. }));
+        if version > 2 {
+            plane.tell(&ToData::Speaks { version });
+        }
+        if version > 1 {
+            plane.tell(&ToData::Given { fds: List::default() });
+        }
+        plane.tell(&ToData::Config { settings: bytes(SETTINGS) });
+        plane.tell(&ToData::Port { order: 1, port: 0, spec: bytes(GUEST) });
+        plane.tell(&ToData::Link { order: 2, port: 0, link: 7, spec: bytes(GUEST) });
+        plane.tell(&ToData::Replayed {});
+        plane.heard(|said| matches!(said, ToSupervisor::Ready { refusal: None }));
+        plane.tell(&ToData::Go { is_last: true, positions: bytes("") });
+        plane.tell(&ToData::Quiesce {});
+        let heard = plane.heard(|said| matches!(said, ToSupervisor::Export { is_last: true, .. }));
+        let stopped = ToSupervisor::Stopped { link: 7, is_migrating: false };
+        let count_of = heard.iter().filter(|said| **said == stopped).count();
+        assert_eq!(count_of, count, "{version}: {heard:?}");
     }
 }

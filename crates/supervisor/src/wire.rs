@@ -8,8 +8,10 @@
 //! many. To the supervisor none do.
 //!
 //! A data plane says in `Hello` which versions it speaks; the supervisor goes by the newest that
-//! both know, which a `Given` shows. Version 1 has no `Given`, `Batch`, `Stations`, `DoesItGoOn`
-//! and `GoesOn`.
+//! both know. Version 1 has no `Given`, `Batch`, `Stations`, `DoesItGoOn` and `GoesOn`, and a
+//! `Given` shows that it is not that. Version 2 has no `Speaks`, `Runs` and `Stopped`; from version
+//! 3 on `Speaks` says which it is. A program that does not speak version 3 does not mark what it
+//! writes in a front-end's log, so it is given no front-end that has told one.
 //!
 //! A data plane is started with all file descriptors that there are then: they stay open over
 //! `exec`, under the numbers that they have in the supervisor, which `Given` tells and messages in
@@ -41,9 +43,13 @@ pub const MESSAGE_LEN_MAX: usize = 64 * 1024;
 pub const MESSAGE_FDS_MAX: usize = 253;
 
 /// The newest version of this file.
-pub const WIRE_VERSION: u16 = 2;
+pub const WIRE_VERSION: u16 = 3;
 /// The oldest one that is spoken: without [`Batch`], and all file descriptors travel.
 pub const WIRE_VERSION_MIN: u16 = 1;
+
+/// From this version on programs say which guests run, and mark the pages that they write in a
+/// front-end's log.
+pub const WIRE_VERSION_LOGS: u16 = 3;
 
 /// Most bytes of a port's line, and of all settings together.
 pub const SPEC_LEN_MAX: usize = 16 * 1024;

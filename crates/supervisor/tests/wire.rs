@@ -80,6 +80,7 @@ fn to_data() -> impl Strategy<Value = ToData> {
         (any::<bool>(), bytes()).prop_map(|(is_last, positions)| ToData::Go { is_last, positions }),
         Just(ToData::Quiesce {}),
         Just(ToData::DoesItGoOn {}),
+        any::<u16>().prop_map(|version| ToData::Speaks { version }),
         any::<u32>().prop_map(|order| ToData::LinksDown { order }),
         Just(ToData::Replayed {}),
         prop::collection::vec(any::<u32>(), 0..64)
@@ -119,6 +120,10 @@ fn to_supervisor() -> impl Strategy<Value = ToSupervisor> {
         refusal().prop_map(|refusal| ToSupervisor::Ready { refusal }),
         Just(ToSupervisor::Running {}),
         Just(ToSupervisor::GoesOn {}),
+        any::<(u32, Option<u32>)>()
+            .prop_map(|(link, goes_on_at)| ToSupervisor::Runs { link, goes_on_at }),
+        any::<(u32, bool)>()
+            .prop_map(|(link, is_migrating)| ToSupervisor::Stopped { link, is_migrating }),
         (any::<bool>(), bytes())
             .prop_map(|(is_last, positions)| ToSupervisor::Export { is_last, positions }),
         (any::<(u32, bool)>(), bytes()).prop_map(|((ask, is_last), bytes)| ToSupervisor::Answer {

@@ -64,6 +64,7 @@ impl DataPlane {
             // Packets for it are dropped and counted.
             let ends = (vm.mac, 1);
             self.workers.send_all(move |worker| {
+                worker.set_stopped(id, true);
                 worker.attach_guest(id, Negotiated::NOTHING, ends, &GuestMemory::empty());
             });
             port.vm = Some(vm);

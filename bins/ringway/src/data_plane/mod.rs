@@ -28,6 +28,7 @@ mod sessions;
 mod stations;
 mod supervisor;
 mod wake;
+mod whereabouts;
 pub mod workers;
 
 use std::os::fd::AsFd;
@@ -173,10 +174,14 @@ const fn each_turn(at: fn(&DataPlane) -> Option<Instant>, act: fn(&mut DataPlane
 }
 
 /// In the order in which they are looked at.
-const TIMERS: [Timer; 7] = [
+const TIMERS: [Timer; 8] = [
     timer(|it| it.ports.earliest(|port| port.vm.as_ref()?.believes), DataPlane::open_links),
     each_turn(|it| it.ports.next_announcing(), DataPlane::announce_due),
     each_turn(|it| it.ports.earliest(|port| port.link()?.next_look()), DataPlane::look_at_kicks),
+    timer(
+        |it| it.ports.earliest(|port| port.link()?.presence.leaves_at),
+        |it| it.guests().look_at_stopped(),
+    ),
     timer(|it| it.ports.earliest(|port| port.nat.look_at()), DataPlane::look_around),
     timer(|it| it.notes.next(), |it| it.notes.note(it.workers.shared())),
     timer(

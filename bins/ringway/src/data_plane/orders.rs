@@ -131,7 +131,7 @@ impl DataPlane {
             }
             ToData::DoesItGoOn {} => self.tell_behind_workers(&ToSupervisor::GoesOn {}),
             // They stand alone: before the settings, and around others.
-            ToData::Given { .. } | ToData::Batch { .. } => return Err(BadMessage::Value.into()),
+            _ => return Err(BadMessage::Value.into()),
         }
         Ok(())
     }
@@ -150,6 +150,7 @@ impl DataPlane {
         let (ports, workers) = (&mut self.ports, &self.workers);
         positions.restore(ports);
         let follows = !replay.starts.is_empty();
+        replay.starts.iter().for_each(|start| workers.set_stopped(start.port, false));
         let (receiving, sending): (Vec<Start>, Vec<Start>) =
             replay.starts.into_iter().partition(|start| start.is_receiving(ports));
         positions.start_all(receiving, ports, workers);
@@ -184,6 +185,7 @@ impl DataPlane {
             journal.settle();
         }
         self.supervisor.tell(&ToSupervisor::Running {});
+        self.guests().resume();
     }
 
     /// The workers note what they do in it. Without one rings go on where they show it themselves.

@@ -79,7 +79,7 @@ pub(super) fn seen_ips(ports: &Ports, shared: &Shared) -> OfPorts {
         let Some(port) = ports.port(seen.port) else { continue };
         let is_open = port.spec.rules.policy().locked_ips.is_empty();
         let is_locked = locked.contains(&(seen.ip, Some(seen.vlan)));
-        if port.spec.kind.is_guest() && is_open && !is_locked {
+        if port.has_running_guest() && is_open && !is_locked {
             let seen_ip = SeenIp { vlan: seen.vlan, address: seen.address.0, ip: seen.ip };
             all.entry(seen.port).or_default().push(seen_ip);
         }

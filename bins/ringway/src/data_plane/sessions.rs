@@ -9,7 +9,9 @@ use ringway_host::QueueFds;
 use ringway_supervisor::keep::Changes;
 use ringway_supervisor::wire::{Bytes, Flaw, List, Offence, ToSupervisor};
 use ringway_switch::PortId;
-use ringway_vhost_user::{Applied, Effect, LogArea, Message, WhyMalformed, codec};
+use ringway_vhost_user::{
+    Applied, Effect, LogArea, Message, WhyMalformed, base_from_position, codec,
+};
 use ringway_virtq::Position;
 use tracing::{debug, info};
 
@@ -17,8 +19,10 @@ use super::DataPlane;
 use super::departed::departed;
 use super::links::effects::Moved;
 use super::links::kicks::Kicked;
+use super::links::presence::RingBase;
 use super::ports::Port;
 use super::replay::{Discard, Start};
+use super::whereabouts::Guests;
 
 const TORN: &str = "the front-end took away memory that it had shared";
 const BLOCKED: &str = "the front-end blocked a notification fd and filled it";
@@ -107,14 +111,24 @@ impl DataPlane {
         codec::decode(&kept.bytes, fds).ok()
     }
 
+    /// The parts that hear of guests which come and leave.
+    pub(super) fn guests(&mut self) -> Guests<'_> {
+        let Self { ports, workers, supervisor, told_ips, .. } = self;
+        Guests { ports, workers, supervisor, told_ips }
+    }
+
     /// Lets the session handle a request.
     fn carry_out(&mut self, id: PortId, message: Message) -> Option<Handled> {
+        let before = self.ports.link(id)?.before();
         let outcome = self.ports.link(id)?.session.handle(message);
         if let Some(why) = &outcome.refused {
             self.ports.complain(id, format_args!("refused: {why}"));
         }
         let applied = self.apply(id, outcome.effects);
         let reply = self.ports.link(id)?.session.complete(outcome.pending, applied.clone());
+        if self.replay.is_none() {
+            self.guests().follow(id, &before);
+        }
         Some(Handled { reply, is_remembered: outcome.is_remembered, applied })
     }
 
@@ -133,7 +147,6 @@ impl DataPlane {
                 }
                 _ if !applied.ok => {}
                 Effect::SetLog(area) => self.set_log(id, area, &moved, &mut applied),
-                Effect::Logging(is_on) => self.note_logging(id, is_on),
                 effect => {
                     if let Effect::StartQueue { index, .. } = effect {
                         started.push(index);
@@ -174,16 +187,6 @@ impl DataPlane {
         }
     }
 
-    /// The front-end begins to copy memory, or has ended.
-    fn note_logging(&mut self, id: PortId, is_on: bool) {
-        let Some(port) = self.ports.port_mut(id).filter(|_| self.replay.is_none()) else { return };
-        let name = &port.spec.name;
-        port.chatter.say(name, || match is_on {
-            true => info!(port = name, "migration begins: written pages are marked"),
-            false => info!(port = name, "migration has ended: pages are marked no more"),
-        });
-    }
-
     fn apply_one(&mut self, id: PortId, effect: Effect, moved: &Moved) -> anyhow::Result<()> {
         let (link, spec) = self.ports.linked(id)?;
         match effect {
@@ -211,6 +214,9 @@ impl DataPlane {
         let (link, spec) = self.ports.linked(id)?;
         link.attach_if_needed(spec, &self.workers);
         let queue = link.queue(index)?;
+        let told = start.setup.position;
+        let at = RingBase { index, base: base_from_position(told, link.format()) };
+        link.presence.starts_at(at, told == Position::FRESH);
         if let Some(replay) = &mut self.replay {
             replay.starts.push(start);
             link.note_running(queue, true, &self.workers);
@@ -281,7 +287,7 @@ impl DataPlane {
 
     fn go_on(&mut self, id: PortId, kicked: &Kicked) {
         let Some(link) = self.ports.link(id) else { return };
-        let running = link.session.running().count();
+        let (running, before) = (link.session.running().count(), link.before());
         let outcome = link.session.kicked(&kicked.queues, kicked.is_quiet);
         if let Some(why) = &outcome.refused {
             let why = format_args!("a stopped queue was kicked and cannot start: {why}");
@@ -293,6 +299,7 @@ impl DataPlane {
         let _ = link.session.complete(outcome.pending, applied);
         let went_on = link.session.running().count().saturating_sub(running);
         let (link, drops) = (link.number, link.keeper.went_on(&link.session));
+        self.guests().follow(id, &before);
         if !drops.is_empty() {
             let drops = List::new(drops).unwrap_or_default();
             self.supervisor.tell(&ToSupervisor::Forget { link, drops });
@@ -354,9 +361,13 @@ impl DataPlane {
         if let Some(replay) = &mut self.replay {
             replay.forget(id);
         }
-        let departed = departed(id, &self.ports, self.workers.shared());
-        self.workers.ask_all(move |worker| worker.detach(id));
-        self.have_left(departed);
+        // The bridges have heard before of one that had stopped.
+        let left = link.presence.runs.then(|| departed(id, &self.ports, self.workers.shared()));
+        self.workers.ask_all(move |worker| {
+            worker.detach(id);
+            worker.set_stopped(id, true);
+        });
+        self.have_left(left.flatten());
         // Asked only now: it may have gone before it was disconnected, and no worker calls it any
         // more.
         if link.callee.has_blocked() {

@@ -21,6 +21,8 @@ const JOURNAL_VERSIONS: Versions = Versions { first: JOURNAL_LAYOUT, last: JOURN
 pub(super) struct SupervisorEnd {
     channel: Channel,
     pub(super) given: StartFds,
+    /// The version of messages that both know.
+    pub(super) speaks: u16,
 }
 
 impl SupervisorEnd {
@@ -31,17 +33,18 @@ impl SupervisorEnd {
         let wire = Versions { first: WIRE_VERSION_MIN, last: WIRE_VERSION };
         let hello = ToSupervisor::Hello { wire, journal: JOURNAL_VERSIONS };
         channel.send(&hello.encode()).context("there is no supervisor at standard input")?;
-        let mut given = StartFds::default();
+        let (mut given, mut speaks) = (StartFds::default(), WIRE_VERSION_MIN);
         let settings = loop {
             let first = channel.receive_with_fds(true).context("the supervisor says nothing")?;
             match ToData::decode_with(&first.bytes, first.fds.len())? {
+                ToData::Speaks { version } => speaks = version,
                 ToData::Given { fds } => given.add(fds.as_slice()),
                 ToData::Config { settings } => break settings,
                 _ => bail!("the supervisor says something else first"),
             }
         };
         let settings = spec_text::read_settings(settings).context("the settings")?;
-        Ok((Self { channel, given }, settings))
+        Ok((Self { channel, given, speaks }, settings))
     }
 
     /// The next message, if one is there.

@@ -77,6 +77,12 @@ fn ports(registry: &mut Registry, ports: &[PortStats]) {
     let waiting = of_ports(|port| u64::from(port.waiting_front_end.is_some()));
     let help = "Whether a front-end waits until the one that is connected has gone";
     gauges(registry, "port_waiting_front_end", help, waiting);
+    let came = of_ports(|port| port.migrations_in);
+    let help = "Guests that came to this port by migration";
+    counters(registry, "port_migrations_in", help, came);
+    let went = of_ports(|port| port.migrations_out);
+    let help = "Guests that left this port by migration";
+    counters(registry, "port_migrations_out", help, went);
     let refused = of_ports(|port| port.refused_commands);
     counters(registry, "port_refused_commands", "Commands of guests that were refused", refused);
     let moved = of_ports(|port| port.moved_addresses);

@@ -70,7 +70,7 @@ impl Supervisor {
                 self.settle_orders(orders.unwrap_or_default());
             }
             Effect::Serves { .. } => {
-                self.ports.forget_seen_ips();
+                self.ports.forget_seen_ips(self.planes.tells_of_guests());
                 self.planes.note_serving();
             }
             Effect::Succeeds { by, stall, .. } => self.next_serves(by, stall),
@@ -101,7 +101,7 @@ impl Supervisor {
     }
 
     fn next_serves(&mut self, by: Option<ClientId>, stall: Duration) {
-        self.ports.forget_seen_ips();
+        self.ports.forget_seen_ips(self.planes.tells_of_guests());
         self.planes.counts.upgrades += 1;
         if by.is_none() {
             info!("another data plane serves from now on: packets waited {stall:.1?}");
@@ -204,7 +204,7 @@ impl Supervisor {
             }
             ToSupervisor::Stations { port, stations } => self.ports.know(port, stations),
             ToSupervisor::SeenIps { port, ips } => self.ports.see_ips(PortId(port), ips),
-            _ => bail!("it says that in another way"),
+            message => self.ports.hear_of_guest(&message)?,
         }
         Ok(())
     }

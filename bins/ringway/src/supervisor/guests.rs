@@ -221,7 +221,9 @@ impl Supervisor {
     /// # Errors
     /// There is too much to tell the data plane of it.
     fn link(&mut self, id: PortId) -> anyhow::Result<()> {
-        let Some((link, spec)) = self.ports.link(id, &self.setup.identity)? else { return Ok(()) };
+        let is_told = self.planes.tells_of_guests();
+        let linked = self.ports.link(id, &self.setup.identity, is_told)?;
+        let Some((link, spec)) = linked else { return Ok(()) };
         if !self.planes.holds_back(id, &mut self.ports) {
             let message = |order| ToData::Link { order, port: id.0, link, spec: spec.clone() };
             self.planes.order(Order::Link { port: id }, message, vec![]);

@@ -36,6 +36,8 @@ pub fn example() -> StatsReply {
             program: Some("qemu-system-x86".to_string()),
         }),
         refused_front_ends: 2,
+        migrations_in: 1,
+        migrations_out: 2,
         replayed: 0,
         features: vec!["CSUM".to_string(), "MRG_RXBUF".to_string()],
         format: Some("packed".to_string()),

@@ -190,6 +190,12 @@ pub struct PortStats {
     /// Front-ends that came while another one was connected and one waited.
     #[serde(default)]
     pub refused_front_ends: u64,
+    /// Guests that came here by migration: a new connection goes on where no new ring begins.
+    #[serde(default)]
+    pub migrations_in: u64,
+    /// Guests that left by migration: they stopped while pages were marked, and did not go on.
+    #[serde(default)]
+    pub migrations_out: u64,
     /// Visits of it in which a data plane ended: in each a packet may have come twice.
     #[serde(default)]
     pub replayed: u64,

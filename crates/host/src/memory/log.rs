@@ -8,6 +8,10 @@ use ringway_foreign::UntrustedFd;
 
 use crate::memory::{GuestMemory, Mapping, MemoryError, MemoryRequest};
 
+/// Most bytes of a log that are walked to count its bits: those of 32 GiB of memory.
+pub const COUNTED_LEN_MAX: usize = 1 << 20;
+const PIECE_LEN: usize = 4096;
+
 /// A log as a front-end describes it (vhost-user, `SET_LOG_BASE`).
 #[derive(Debug)]
 pub struct LogRequest {
@@ -36,6 +40,27 @@ impl GuestMemory {
     pub fn without_log(&self) -> Self {
         let regions = self.regions.clone().with_log(None);
         Self { log: None, regions, ..self.clone() }
+    }
+
+    /// Bits of the log; `None`: there is none.
+    pub fn log_pages(&self) -> Option<u64> {
+        self.log.as_ref().map(|log| 8 * log.region.memory.len() as u64)
+    }
+
+    /// How many pages are marked at this moment, and whether that is of the whole log: it walks
+    /// [`COUNTED_LEN_MAX`] bytes at most. `None`: there is no log, or it is in a file on a disk,
+    /// where each page may have to be read first.
+    pub fn marked_pages(&self) -> Option<(u64, bool)> {
+        let log = self.log.as_ref().filter(|log| !log.is_on_disk)?;
+        let bits = log.region.memory;
+        let (mut count, mut piece) = (0, [0; PIECE_LEN]);
+        let len = bits.len().min(COUNTED_LEN_MAX);
+        for at in (0..len).step_by(PIECE_LEN) {
+            let piece = &mut piece[..PIECE_LEN.min(len - at)];
+            bits.read(at, piece);
+            count += piece.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>();
+        }
+        Some((count, len == bits.len()))
     }
 
     /// Whether written pages are marked.

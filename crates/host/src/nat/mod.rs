@@ -43,10 +43,8 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ringway_nat::{
-    Action, Actions, Event, FlowId, FromGuest, Guest, HEAD_LEN, Limits, Nat, Note, Refusal,
-};
-use ringway_nat::{ArrivalError, Forward, StationState, Verdict, WHOLE_LEN_MAX};
+use ringway_nat::{Action, Actions, ArrivalError, Event, FlowId, Forward, FromGuest, Guest};
+use ringway_nat::{HEAD_LEN, Limits, Nat, Note, Refusal, StationState, Verdict, WHOLE_LEN_MAX};
 use ringway_net::{
     Counters, DropReason, Nanos, NetHeader, PACKET_LEN_MAX, Packet, PacketSink, Put,
 };

@@ -100,7 +100,8 @@ impl Worker {
     }
 
     /// Attaches a guest that has connected, or negotiated anew: a port with up to `pairs` queue
-    /// pairs, at least 1, of which no queue runs. `mac` is its address until it sets another.
+    /// pairs, at least 1, of which no queue runs. `mac` is its address until it sets another. Its
+    /// stations stay known: a front-end that stops its guest may let it go on.
     pub fn attach_guest(
         &mut self,
         id: PortId,
@@ -109,7 +110,7 @@ impl Worker {
         memory: &GuestMemory,
     ) {
         let state = ControlState::new(mac, &negotiated).with_queue_pairs_max(pairs);
-        self.detach(id);
+        self.let_go(id);
         self.ports.port(id).told_mac = Some(state.mac);
         let before = self.ports.counters_of(id);
         self.ports.place_pairs(id, state.queue_pairs_max, self.peers.worker_index());
@@ -151,6 +152,7 @@ impl Worker {
             let _ = self.poller.remove(before.as_fd());
         }
         self.join(id);
+        self.bridge.switch.leads_to_a_network(id);
         self.ports.refresh_tap_offloads(self.peers.index());
         if queue.is_some() {
             self.schedule.ready.add(id);
@@ -236,6 +238,12 @@ impl Worker {
         }
         self.bridge.switch.set_link(id, is_up);
         self.bridge.refresh_claim(id, &self.ports);
+    }
+
+    /// All queues of a guest have stopped, on all workers, or one runs again: its stations may be
+    /// elsewhere meanwhile.
+    pub fn set_stopped(&mut self, id: PortId, is_stopped: bool) {
+        self.bridge.switch.set_stopped(id, is_stopped);
     }
 
     /// Reads no packet from any tap any more: another process will. `false`: not everything that
@@ -326,6 +334,11 @@ impl Worker {
     /// Stops all queues of a guest and stops using anything of it, its memory as well; the counters
     /// stay. Its stations may turn up elsewhere.
     pub fn detach(&mut self, id: PortId) {
+        self.let_go(id);
+        self.bridge.switch.forget(id);
+    }
+
+    fn let_go(&mut self, id: PortId) {
         for slot in self.ports.slots_of(id) {
             for queue in Queue::ALL {
                 self.stop_queue_at(slot, queue);
@@ -337,7 +350,6 @@ impl Worker {
                 guest.memory = GuestMemory::empty();
             }
         }
-        self.bridge.switch.forget(id);
         self.ports.refresh_tap_offloads(self.peers.index());
     }
 }

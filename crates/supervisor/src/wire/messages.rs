@@ -60,7 +60,7 @@ macro_rules! messages {
 messages! {
     /// From the supervisor to the data plane.
     ToData
-    /// The settings that hold for all ports; the first message.
+    /// The settings that hold for all ports; the first message of version 1.
     1 Config { settings: Bytes<SETTINGS_LEN_MAX> }
     /// A port, or one whose tap was opened anew, with the queues of its tap, and behind them a
     /// socket to ask about the interface with; or a router with the Unix sockets that lead into
@@ -98,6 +98,8 @@ messages! {
     16 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
     /// Do all workers go on? Answered by `GoesOn`.
     17 DoesItGoOn {}
+    /// The version that both speak, 3 at least; the first message.
+    18 Speaks { version: u16 }
 }
 
 messages! {
@@ -145,6 +147,13 @@ messages! {
     143 Stations { port: u16, stations: List<KnownStation, KNOWN_STATIONS_MAX> }
     /// All workers have answered.
     144 GoesOn {}
+    /// A queue of this front-end's guest runs, and none did. `goes_on_at`: none has run before on
+    /// this connection, and the base of the first one is not where a new ring begins. Of each
+    /// front-end this or `Stopped` is said once more when a data plane has begun.
+    145 Runs { link: u32, goes_on_at: Option<u32> }
+    /// All queues of this front-end's guest have stopped. `is_migrating`: while what they wrote was
+    /// marked.
+    146 Stopped { link: u32, is_migrating: bool }
 }
 
 const _: () = assert!(FDS_MAX <= MESSAGE_FDS_MAX && TAP_FDS_MAX < MESSAGE_FDS_MAX);

@@ -81,6 +81,9 @@ impl Link {
                 self.negotiated = None;
                 self.attach(spec, workers);
             }
+            Effect::AnnounceMac(mac) if self.session.running().next().is_none() => {
+                self.presence.announce_later(MacAddress(mac));
+            }
             Effect::AnnounceMac(mac) => {
                 let mac = MacAddress(mac);
                 workers.first().send(move |worker| worker.announce(id, mac, AnnounceTo::All));

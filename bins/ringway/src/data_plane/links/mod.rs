@@ -3,6 +3,7 @@
 pub mod dirty_log;
 pub mod effects;
 pub mod kicks;
+pub mod presence;
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -19,6 +20,7 @@ use ringway_vhost_user::{Offer, Session};
 use ringway_virtq::Format;
 
 use kicks::Kicks;
+use presence::Presence;
 
 /// The state that lasts as long as one connection.
 pub struct Link {
@@ -43,6 +45,7 @@ pub struct Link {
     /// Since when its first receive queue does not run any more.
     pub stopped: Option<Instant>,
     pub announcement: Announcement,
+    pub presence: Presence,
     pub kicks: Kicks,
 }
 
@@ -99,6 +102,7 @@ impl Link {
             running: Running::default(),
             stopped: None,
             announcement: Announcement::default(),
+            presence: Presence::default(),
             kicks: Kicks::new(),
             session: Session::new(offer),
         }

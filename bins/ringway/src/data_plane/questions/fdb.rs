@@ -3,8 +3,8 @@
 use anyhow::Context;
 use ringway_switch::{KnownAddress, PortId, Shared, VlanId};
 
-use super::super::ports::Ports;
 use super::super::ports::uplinks::now_ms;
+use super::super::ports::{Port, Ports};
 use crate::control::{
     FDB_PAGE_MAX, FdbEntry, FdbFlushQuestion, FdbFlushReply, FdbQuestion, FdbReply,
     PROTOCOL_VERSION,
@@ -25,7 +25,7 @@ pub fn addresses(
     let wanted = |known: &KnownAddress| {
         port.is_none_or(|port| known.port == port)
             && (vlan.is_none() || known.vlan == vlan)
-            && ports.contains(known.port)
+            && ports.port(known.port).is_some_and(|port| is_there(known, port))
     };
     let page = shared.addresses(question.after, FDB_PAGE_MAX, now_ms(), wanted);
     Ok(FdbReply {
@@ -34,6 +34,11 @@ pub fn addresses(
         addresses: page.addresses.iter().map(|known| entry(known, ports)).collect(),
         next: page.next,
     })
+}
+
+/// A station that a guest was heard from is there while the guest runs.
+fn is_there(known: &KnownAddress, port: &Port) -> bool {
+    known.age_ms.is_none() || !port.spec.kind.is_guest() || port.has_running_guest()
 }
 
 /// Forgets them.

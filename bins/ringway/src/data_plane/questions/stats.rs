@@ -158,6 +158,8 @@ fn port_stats(port: &Port, snapshots: &[&PortSnapshot]) -> PortStats {
         front_end: None,
         refused_front_ends: 0,
         waiting_front_end: None,
+        migrations_in: 0,
+        migrations_out: 0,
         replayed: 0,
         features: negotiated.map_or(Vec::new(), |negotiated| feature_names(negotiated.features)),
         format: negotiated.map(|negotiated| format_name(negotiated.format).to_string()),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ringway_supervisor::succession::PlaneNumber;
-use ringway_supervisor::wire::{Bytes, ToData};
+use ringway_supervisor::wire::{Bytes, ToData, WIRE_VERSION_LOGS};
 use ringway_switch::PortId;
 
 use super::Planes;
@@ -19,6 +19,11 @@ const HELD: &str = "its front-end waits a few seconds: data planes end again and
                     one while it served this port";
 
 impl Planes {
+    /// Whether the data plane that serves says which guests run.
+    pub fn tells_of_guests(&self) -> bool {
+        self.current().is_none_or(|plane| plane.socket.speaks >= WIRE_VERSION_LOGS)
+    }
+
     /// All file descriptors that a data plane gets.
     pub fn all_descriptors(&self, ports: &Ports) -> Vec<OutgoingFd> {
         let served = ports.values().filter(|port| port.failure.is_none());

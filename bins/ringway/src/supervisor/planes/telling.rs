@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_supervisor::outbox::{Lane, Owed, Sending};
-use ringway_supervisor::wire::{Batch, GIVEN_MAX, List, ToData, pieces};
+use ringway_supervisor::wire::{Batch, GIVEN_MAX, List, ToData, WIRE_VERSION_LOGS, pieces};
 use rustix::io::Errno;
 
 use super::order::Order;
@@ -27,6 +27,9 @@ impl Plane {
     pub fn begin_filling(&mut self, config: &ToData) {
         if self.socket.speaks < NEWER {
             return self.tell(config, vec![]);
+        }
+        if self.socket.speaks >= WIRE_VERSION_LOGS {
+            self.tell(&ToData::Speaks { version: self.socket.speaks }, vec![]);
         }
         let numbers: Vec<u32> =
             self.process.given.keys().map(|number| number.unsigned_abs()).collect();

@@ -93,6 +93,7 @@ impl Ports {
     }
 
     /// Links the front-end that has connected: its number, and what data planes are told of it.
+    /// `is_told`: the data plane says when its guest runs.
     ///
     /// # Errors
     /// There is too much to tell the data plane of it.
@@ -100,6 +101,7 @@ impl Ports {
         &mut self,
         id: PortId,
         identity: &Identity,
+        is_told: bool,
     ) -> anyhow::Result<Option<(u32, Bytes<SPEC_LEN_MAX>)>> {
         let next = self.vm(id).and_then(|vm| vm.waiting.pop_front());
         let Some(Newcomer { connection, peer }) = next else { return Ok(None) };
@@ -115,7 +117,9 @@ impl Ports {
             None => info!(port = name, "front-end connected"),
         });
         let number = front_end.number;
-        port.vm.as_mut().context("it is no virtual machine's")?.link = Some(front_end);
+        let vm = port.vm.as_mut().context("it is no virtual machine's")?;
+        vm.link = Some(front_end);
+        vm.moves.begin(is_told);
         Ok(Some((number, spec)))
     }
 
@@ -124,6 +128,7 @@ impl Ports {
         let port = self.all.get_mut(&id)?;
         let vm = port.vm.as_mut()?;
         let link = vm.link.take()?;
+        vm.moves.end();
         if vm.admission.is_reading() {
             let _ = self.poller.remove(link.connection.as_fd());
         }

@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod forward_sockets;
+pub mod guest_moves;
 pub mod port;
 pub mod tap_port;
 pub mod taps;
@@ -19,7 +20,7 @@ use anyhow::{Context, bail};
 use ringway_foreign::{DeferredDrop, UntrustedFd};
 use ringway_host::{EventFd, Poller};
 use ringway_supervisor::wire::{
-    KNOWN_STATIONS_MAX, KnownStation, List, SEEN_IPS_MAX, SeenIp, ToData,
+    KNOWN_STATIONS_MAX, KnownStation, List, SEEN_IPS_MAX, SeenIp, ToData, ToSupervisor,
 };
 use ringway_switch::{PORTS_MAX, PortId};
 use tracing::info;
@@ -292,9 +293,35 @@ impl Ports {
         }
     }
 
-    /// A data plane serves that has seen nothing yet.
-    pub fn forget_seen_ips(&mut self) {
+    /// A data plane serves that has seen nothing yet. `is_told`: it says which guests run.
+    pub fn forget_seen_ips(&mut self, is_told: bool) {
         self.values_mut().for_each(|port| port.seen_ips.clear());
+        let vms = self.values_mut().filter_map(|port| port.vm.as_mut());
+        vms.filter(|_| !is_told).for_each(|vm| vm.moves.is_stopped = false);
+    }
+
+    /// A front-end's guest runs, or has stopped.
+    ///
+    /// # Errors
+    /// The data plane says something else.
+    pub fn hear_of_guest(&mut self, message: &ToSupervisor) -> anyhow::Result<()> {
+        let (&ToSupervisor::Runs { link, .. } | &ToSupervisor::Stopped { link, .. }) = message
+        else {
+            bail!("it says that in another way")
+        };
+        // It may have gone meanwhile.
+        let Some(port) = self.port_of(link).and_then(|id| self.get_mut(&id)) else { return Ok(()) };
+        let Some(vm) = &mut port.vm else { return Ok(()) };
+        match *message {
+            ToSupervisor::Runs { goes_on_at, .. } => {
+                if let Some(at) = vm.moves.runs(goes_on_at) {
+                    info!(port = port.spec.name, "guest came, goes on at {at:#x}");
+                }
+            }
+            ToSupervisor::Stopped { is_migrating, .. } => vm.moves.stopped(is_migrating),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// A router knows something else of its stations.

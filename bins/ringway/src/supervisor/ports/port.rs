@@ -89,9 +89,10 @@ impl SupervisedPort {
         self.link().is_some()
     }
 
-    /// Whether a guest is there, and its link is up.
+    /// Whether a guest is there that runs, as far as is known, and its link is up.
     pub fn is_here(&self) -> bool {
-        self.is_linked() && self.spec.is_link_up && !self.is_leaving()
+        let is_stopped = self.vm.as_ref().is_some_and(|vm| vm.moves.is_stopped);
+        self.is_linked() && !is_stopped && self.spec.is_link_up && !self.is_leaving()
     }
 
     pub fn is_leaving(&self) -> bool {

@@ -11,6 +11,7 @@ use ringway_net::MacAddress;
 use ringway_supervisor::front_ends::{self, Admission, History};
 use ringway_vhost_user::{Access, Connection, FilePart, Listener, Made, SocketError};
 
+use super::guest_moves::GuestMoves;
 use crate::closing::Closing;
 use crate::config::port::SocketAccess;
 use crate::config::values::Account;
@@ -29,6 +30,8 @@ pub struct VmPort {
     pub link: Option<FrontEnd>,
     /// Who may connect, and who did.
     pub admission: Admission,
+    /// Whether its guest is here, and how it came.
+    pub moves: GuestMoves,
     pub closing: Closing,
     /// Front-ends that have connected, and are not linked yet: two at most.
     pub waiting: VecDeque<Newcomer>,
@@ -137,8 +140,12 @@ impl VmPort {
             refused: record.refused,
         };
         let admission = Admission::resume(front_end_socket.mode(), history, Instant::now());
-        let mut vm =
-            Self { admission, ..Self::new(front_end_socket, closing, identity.mac_of(spec)) };
+        let moves = record.moves.clone();
+        let mut vm = Self {
+            admission,
+            moves,
+            ..Self::new(front_end_socket, closing, identity.mac_of(spec))
+        };
         if let Some(next) = &record.next {
             let socket = vm.closing.closer.keep(fds.take(next.connection)?.into());
             let connection = Connection::new(socket)?.closed_by(&vm.closing.closer);
@@ -149,7 +156,8 @@ impl VmPort {
 
     fn new(socket: FrontEndSocket, closing: Closing, mac: MacAddress) -> Self {
         let admission = Admission::new(socket.mode(), Instant::now());
-        Self { socket, mac, link: None, admission, closing, waiting: VecDeque::new() }
+        let moves = GuestMoves::default();
+        Self { socket, mac, link: None, admission, moves, closing, waiting: VecDeque::new() }
     }
 
     /// Who may open the socket's file.

@@ -90,6 +90,8 @@ fn port_stats(port: &SupervisedPort, told: Option<PortStats>) -> PortStats {
             .and_then(|next| Some(next.peer.as_ref()?.stats())),
         replayed: port.replayed,
         refused_front_ends: vm.map_or(0, |vm| vm.admission.history().refused),
+        migrations_in: vm.map_or(0, |vm| vm.moves.came),
+        migrations_out: vm.map_or(0, |vm| vm.moves.went),
         nat: told.nat.map(|nat| NatStats {
             overlap: port.overlap.clone(),
             lacks: lacks(&port.spec.nat.dns),

@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 
 use super::{FdAt, Fds};
 use crate::config::{PortSpec, json};
+use crate::supervisor::ports::guest_moves::GuestMoves;
 use crate::supervisor::setup::source::PortSource;
 use crate::supervisor::stores::stations::Recorded;
 
@@ -53,6 +54,8 @@ pub struct VmRecord {
     pub last_link: Option<u32>,
     pub last_offence: Option<String>,
     pub refused: u64,
+    #[serde(default)]
+    pub moves: GuestMoves,
     /// A front-end that waits until the one that is linked has gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<NewcomerRecord>,

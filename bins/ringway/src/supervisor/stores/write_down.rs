@@ -149,7 +149,8 @@ fn port_record<'a>(
         let listener = vm.listener().map(|listener| ListenerRecord::of(listener, fds));
         let History { last_link, last_offence, refused } = vm.admission.history().clone();
         let next = vm.next().and_then(|next| NewcomerRecord::of(&next.connection, fds));
-        VmRecord { listener, last_link, last_offence, refused, next }
+        let moves = vm.moves.clone();
+        VmRecord { listener, last_link, last_offence, refused, next, moves }
     });
     record
 }
