@@ -13,8 +13,7 @@ use ringway_nat::{Client, Close, Emit, Failure, FlowId, Protocol, Read};
 use ringway_net::Nanos;
 use ringway_virtq::SharedSlice;
 use rustix::io::Errno;
-use rustix::net::sockopt::set_socket_linger;
-use rustix::net::{RecvFlags, connect, recv, shutdown};
+use rustix::net::{RecvFlags, connect, recv, shutdown, sockopt};
 
 use crate::nat::calls::{SocketOption, Vectors, send_window, set_option};
 use crate::nat::calls::{is_writable, option, queued, read_over, refuse_fds};
@@ -175,6 +174,8 @@ impl Socket {
             } else {
                 set_option(fd, SocketOption(libc::IPPROTO_TCP, libc::TCP_NODELAY), 1)?;
                 set_option(fd, SocketOption(libc::IPPROTO_TCP, libc::TCP_SYNCNT), SYN_COUNT)?;
+                // Where this process ends, the other end must not take half of a stream for all.
+                sockopt::set_socket_linger(fd, Some(Duration::ZERO))?;
             }
             // Otherwise an urgent byte is left out, and what is behind it is read elsewhere.
             let _ = set_option(fd, SocketOption(libc::SOL_SOCKET, libc::SO_OOBINLINE), 1);
@@ -387,8 +388,8 @@ impl Socket {
     pub(crate) fn close(mut self, how: Close) {
         // Bytes that are left in the receive queue would make it a reset.
         self.take_off();
-        if how == Close::Reset && self.protocol == Protocol::Tcp {
-            let _ = set_socket_linger(&self.fd, Some(Duration::ZERO));
+        if how == Close::Gracefully && self.protocol == Protocol::Tcp && !self.is_local {
+            let _ = sockopt::set_socket_linger(&self.fd, None);
         }
     }
 }
@@ -400,6 +401,7 @@ fn is_later(why: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Read as _;
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
     use super::*;
@@ -416,6 +418,28 @@ mod tests {
             assert!(len <= 8 << 10, "{len}: the kernel doubles it for its own use");
         }
         assert!(socket.room() <= 6 << 10, "the window offered follows");
+    }
+
+    #[test]
+    fn a_stream_ends_for_the_other_end_only_where_it_was_closed_in_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let ended = |end: fn(Socket)| {
+            let opened = Socket::open(FlowId::from_u64(0), Protocol::Tcp, to).unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            let near = TcpStream::connect(to).unwrap();
+            let accepted = Socket::accepted(listener.accept().unwrap().0.into(), false).unwrap();
+            end(opened);
+            end(accepted);
+            [far.read(&mut [0; 1]), { near }.read(&mut [0; 1])]
+        };
+        let in_order = ended(|socket| socket.close(Close::Gracefully));
+        assert!(in_order.iter().all(|read| matches!(read, Ok(0))), "{in_order:?}");
+        // As the kernel closes it for a process that ends.
+        for end in [drop::<Socket> as fn(Socket), |socket| socket.close(Close::Reset)] {
+            let kinds = ended(end).map(|read| read.map_err(|why| why.kind()));
+            assert_eq!(kinds, [Err(io::ErrorKind::ConnectionReset); 2]);
+        }
     }
 
     #[test]
