@@ -86,6 +86,9 @@ pub enum Action {
         /// The flow.
         flow: FlowId,
     },
+    /// Flows are another guest's than before: [`Nat::guest_of`](crate::Nat::guest_of) says whose.
+    /// Ports of the host that they have stay theirs.
+    FollowGuests,
     /// Closes the socket; the flow's number is not used any more.
     Close {
         /// The flow.
@@ -112,6 +115,13 @@ impl Actions {
         assert!(self.len < ACTIONS_MAX, "the caller empties the list after each call");
         self.list[self.len] = Some(action);
         self.len += 1;
+    }
+
+    /// The same, unless it is there already.
+    pub(crate) fn push_once(&mut self, action: Action) {
+        if !self.list.contains(&Some(action)) {
+            self.push(action);
+        }
     }
 
     /// Takes all, in order.

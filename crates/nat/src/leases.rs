@@ -231,6 +231,24 @@ impl Leases {
         self.has_news = true;
     }
 
+    /// A station has moved from one port to another, with its lease. The one that it may have there
+    /// goes. `false`: there is no room.
+    pub(crate) fn follow(&mut self, mac: MacAddress, from: &str, to: &str) -> bool {
+        if !self.leases.iter().any(|lease| lease.is_of(Lessee { port: from, mac })) {
+            return true;
+        }
+        let here = Lessee { port: to, mac };
+        let others = self.leases.iter().filter(|lease| lease.port == to && !lease.is_of(here));
+        if others.count() >= LEASES_PER_PORT_MAX {
+            return false;
+        }
+        self.leases.retain(|lease| !lease.is_of(here));
+        let its = self.leases.iter_mut().filter(|it| it.is_of(Lessee { port: from, mac }));
+        its.for_each(|lease| to.clone_into(&mut lease.port));
+        self.has_news = true;
+        true
+    }
+
     /// Whether there is room for so many leases that a port [adopts](Self::adopt).
     pub(crate) fn has_room_for(&self, port: &str, count: usize, now: Nanos) -> bool {
         let holds = |lease: &&Lease| lease.port != port && lease.until > now;

@@ -87,6 +87,11 @@ impl Services {
         self.leases.adopt(port, all);
     }
 
+    /// A station has moved from one port to another. `false`: there is no room for its lease.
+    pub(crate) fn follow(&mut self, mac: MacAddress, from: &str, to: &str) -> bool {
+        self.leases.follow(mac, from, to)
+    }
+
     /// A port is gone.
     pub(crate) fn forget_port(&mut self, port: &str) {
         self.leases.end(port);

@@ -234,6 +234,31 @@ impl<T> Table<T> {
         Some(entry)
     }
 
+    /// The flow is that guest's from now on. `false`: the guest has no room, or such a flow.
+    pub fn hand_over(&mut self, id: FlowId, guest: Guest) -> bool {
+        let Some(entry) = self.entry(id) else { return false };
+        let (before, is_ready) = (entry.key, entry.is_ready);
+        let key = FlowKey { guest, ..before };
+        let most = self.limits.flows_per_guest as usize;
+        let has_room = usize::from(guest.0) < self.members.len() && self.count_of(guest) < most;
+        if !has_room || self.by_key.contains_key(&key) {
+            return false;
+        }
+        self.by_key.remove(&before);
+        self.by_key.insert(key, id.index);
+        let [from, to] = [before.guest, guest].map(|guest| usize::from(guest.0));
+        self.members[from].retain(|other| *other != id);
+        self.members[to].push(id);
+        if is_ready {
+            self.ready[from].retain(|other| *other != id);
+            self.ready[to].push_back(id);
+        }
+        if let Some(entry) = self.entry_mut(id) {
+            entry.key = key;
+        }
+        true
+    }
+
     pub fn set_deadline(&mut self, id: FlowId, deadline: Option<Nanos>) {
         if self.entry(id).is_some() {
             self.timers.set(id.index, deadline);

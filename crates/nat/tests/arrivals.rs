@@ -9,7 +9,7 @@ use lab::packets::{REMOTE, dhcp, packet, udp};
 use lab::{GUEST, Lab, MAC};
 use proptest::prelude::*;
 use ringway_nat::{ADDRESSES_PER_PORT_MAX, LEASES_PER_PORT_MAX, STATIONS_PER_PORT_MAX};
-use ringway_nat::{ArrivalError, Guest, LeaseState, Note, Refusal, StationState, Verdict};
+use ringway_nat::{Actions, ArrivalError, Guest, LeaseState, Note, Refusal, StationState, Verdict};
 use ringway_net::MacAddress;
 
 const OTHER: Guest = Guest(4);
@@ -56,7 +56,7 @@ fn a_guest_goes_on_with_its_addresses_behind_another_router() {
     assert_eq!(state, [StationState { addresses, ..leased(MAC, [10, 0, 2, 20], 3000) }]);
 
     let mut here = two_guests();
-    assert_eq!(here.nat.accept_guest(OTHER, &state, here.now), Ok(()));
+    assert_eq!(here.nat.accept_guest(OTHER, &state, here.now, &mut Actions::new()), Ok(()));
     // It is the name of the port here that counts.
     let state_here = here.nat.guest_state(OTHER, here.now);
     assert_eq!(state_here, [StationState { name: "vm1".into(), ..state[0].clone() }]);
@@ -66,7 +66,7 @@ fn a_guest_goes_on_with_its_addresses_behind_another_router() {
     }
     // A lease is not longer than the router's own.
     let long = [leased(MAC, [10, 0, 2, 20], u32::MAX)];
-    assert_eq!(here.nat.accept_guest(OTHER, &long, here.now), Ok(()));
+    assert_eq!(here.nat.accept_guest(OTHER, &long, here.now, &mut Actions::new()), Ok(()));
     let lease = here.nat.guest_state(OTHER, here.now)[0].lease.expect("a lease");
     assert_eq!(lease.left_s, 3600);
     assert_eq!(here.nat.guest_state(GUEST, here.now), []);
@@ -81,7 +81,7 @@ fn a_refusal_says_which_address_and_whose() {
     let now = lab.now;
     let mut why = |state: &[StationState]| {
         let checked = lab.nat.check_guest(GUEST, state, now);
-        assert_eq!(lab.nat.accept_guest(GUEST, state, now), checked);
+        assert_eq!(lab.nat.accept_guest(GUEST, state, now, &mut Actions::new()), checked);
         checked.expect_err("refused").to_string()
     };
     let used = |address: [u8; 4]| {
@@ -104,7 +104,7 @@ fn a_refusal_says_which_address_and_whose() {
         why(&[leased([1; 6], [10, 0, 2, 60], 9)]),
         "01:01:01:01:01:01 is no station's address"
     );
-    let nowhere = lab.nat.accept_guest(Guest(9), &[], now);
+    let nowhere = lab.nat.accept_guest(Guest(9), &[], now, &mut Actions::new());
     assert_eq!(nowhere, Err(ArrivalError::NoPort));
     assert_eq!(lab.nat.guest_state(GUEST, now), []);
 }
@@ -115,7 +115,7 @@ fn addresses_of_another_network_of_ipv6_are_left_behind() {
     let mut lab = two_guests();
     let addresses = vec!["fd00:1::9".parse().unwrap(), lab::guest6().into()];
     let state = StationState { addresses, ..leased(MAC, [10, 0, 2, 20], 9) };
-    assert_eq!(lab.nat.accept_guest(GUEST, &[state], lab.now), Ok(()));
+    assert_eq!(lab.nat.accept_guest(GUEST, &[state], lab.now, &mut Actions::new()), Ok(()));
     let known = &lab.nat.guest_state(GUEST, lab.now)[0];
     assert_eq!(known.addresses, [IpAddr::from(lab::guest6())]);
 }
@@ -128,11 +128,11 @@ fn leases_that_came_stand_in_place_of_those_of_their_port() {
         lab.send(&dhcp(REQUEST, u16::from(number), Some([10, 0, 2, 20 + number])));
     }
     let before = lab.nat.guest_state(GUEST, lab.now);
-    assert_eq!(lab.nat.accept_guest(GUEST, &[], lab.now), Ok(()));
+    assert_eq!(lab.nat.accept_guest(GUEST, &[], lab.now, &mut Actions::new()), Ok(()));
     assert_eq!(lab.nat.guest_state(GUEST, lab.now), before);
     let came: Vec<StationState> =
         (3..9u8).map(|last| leased([2, 0, 0, 0, 9, last], [10, 0, 2, 20 + last], 9)).collect();
-    assert_eq!(lab.nat.accept_guest(GUEST, &came, lab.now), Ok(()));
+    assert_eq!(lab.nat.accept_guest(GUEST, &came, lab.now, &mut Actions::new()), Ok(()));
     assert_eq!(lab.nat.guest_state(GUEST, lab.now), came);
 }
 
@@ -191,7 +191,7 @@ proptest! {
                     sends(&mut lab, guest, [2, 0, 0, 0, 1, last], [10, 0, 2, last]);
                 }
                 _ => {
-                    let result = lab.nat.accept_guest(guest, &state, lab.now);
+                    let result = lab.nat.accept_guest(guest, &state, lab.now, &mut Actions::new());
                     let notes = lab.nat.notes(lab.now);
                     if result.is_err() {
                         prop_assert_eq!(notes, before);

@@ -4,7 +4,8 @@ mod lab;
 
 use lab::packets::dhcp;
 use lab::{GUEST, Lab, MAC, guest6, plan};
-use ringway_nat::{Actions, Guest, Nat, Plan, Target};
+use ringway_nat::{Actions, Guest, Nat, Plan, Rings, Target};
+use ringway_net::MacAddress;
 
 fn named() -> Lab {
     let mut lab = Lab::new(1);
@@ -101,4 +102,25 @@ fn a_name_leads_where_a_lease_holds_and_ends_with_its_port() {
     lab.send(&asked);
     let answer = lab.frames_for(Guest(4)).pop().expect("an answer");
     assert_eq!((answer[45] & 0xf, answer[49]), (3, 0), "there is no such guest: {answer:?}");
+}
+
+/// Until another guest runs behind its old port, both names lead to it.
+#[test]
+fn a_name_leads_to_a_guest_that_has_moved() {
+    let mut lab = named();
+    lab.nat.add_guest(Guest(4), "vm1");
+    lab.send(&dhcp(1, 9, None));
+    for rings in [(GUEST, Rings::Stop), (Guest(4), Rings::Start(MacAddress(MAC)))] {
+        lab.nat.note_rings(rings.0, rings.1, lab.now, &mut Actions::new());
+    }
+    lab.sender = Guest(4);
+    for (name, is_known) in [("vm0", true), ("vm1", true), ("vm0", false)] {
+        if !is_known {
+            let another = Rings::Start(MacAddress([2, 0, 0, 0, 0, 7]));
+            lab.nat.note_rings(GUEST, another, lab.now, &mut Actions::new());
+        }
+        lab.send(&ask4(&question(&[name, "internal"], 1)));
+        let answer = lab.frames_for(Guest(4)).pop().expect("an answer");
+        assert_eq!(answer.ends_with(&[10, 0, 2, 15]), is_known, "{name}: {answer:?}");
+    }
 }

@@ -215,6 +215,7 @@ impl Network {
             Action::Consume { .. }
             | Action::SendDatagram { .. }
             | Action::AskEnd { .. }
+            | Action::FollowGuests
             | Action::Shutdown { .. } => {}
         }
         None

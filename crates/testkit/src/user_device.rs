@@ -126,12 +126,20 @@ impl UserDevice {
         }
     }
 
+    /// Stops all queues and stays connected, as a VM monitor does whose guest goes on elsewhere.
+    ///
+    /// # Errors
+    /// The device went away before, or refuses.
+    pub fn stop(&mut self) -> Result<(), GuestError> {
+        Ok(self.transport.set_status(0)?)
+    }
+
     /// Stops all queues and disconnects.
     ///
     /// # Errors
     /// The device went away before, or refuses.
     pub fn detach(mut self) -> Result<(), GuestError> {
-        Ok(self.transport.set_status(0)?)
+        self.stop()
     }
 }
 

@@ -159,6 +159,7 @@ impl Router {
             Action::AskEnd { flow } => {
                 assert!(self.sockets.contains_key(&flow.to_u64()), "{open}");
             }
+            Action::FollowGuests => {}
             Action::Close { flow, .. } => {
                 assert!(self.sockets.remove(&flow.to_u64()).is_some(), "{open}");
             }

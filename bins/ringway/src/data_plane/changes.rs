@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 
 use anyhow::{Context, ensure};
 use ringway_host::{Carrier, GuestMemory};
+use ringway_nat::Rings;
 use ringway_net::Negotiated;
 use ringway_switch::{PORTS_MAX, PortId, PortPolicy};
 
@@ -71,11 +72,15 @@ impl DataPlane {
             if !port.spec.is_link_up {
                 self.workers.set_link(id, Carrier::Down);
             }
+            self.ports.tell_routers(id, Rings::Stop, &self.workers);
         } else if is_router {
             port.nat.take_sockets(fds);
             match &mut self.replay {
                 Some(replay) => replay.routers.push(id),
-                None => port.nat.open(&port.spec, false, &self.workers)?,
+                None => {
+                    port.nat.open(&port.spec, false, &self.workers)?;
+                    self.ports.tell_router(id, &self.workers);
+                }
             }
         } else if let Some(replay) = &mut self.replay {
             replay.taps.push((id, fds));

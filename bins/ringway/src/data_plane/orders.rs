@@ -167,6 +167,7 @@ impl DataPlane {
                 Ok(()) => {
                     let known = replay.stations.get(&id).map_or(&[][..], Vec::as_slice);
                     remember_stations(id, known, workers);
+                    ports.tell_router(id, workers);
                 }
                 Err(why) => port.complain(format_args!("the router cannot be opened: {why:#}")),
             }

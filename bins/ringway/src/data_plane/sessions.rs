@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use ringway_host::QueueFds;
+use ringway_nat::Rings;
+use ringway_net::MacAddress;
 use ringway_supervisor::keep::Changes;
 use ringway_supervisor::wire::{Bytes, Flaw, List, Offence, ToSupervisor};
 use ringway_switch::PortId;
@@ -203,8 +205,16 @@ impl DataPlane {
                 Ok(())
             }
             effect => {
+                let announced = match effect {
+                    Effect::AnnounceMac(mac) => Some(MacAddress(mac)),
+                    _ => None,
+                };
                 let moved = self.replay.is_none().then_some(moved);
-                link.carry_out(effect, moved, spec, &self.workers)
+                link.carry_out(effect, moved, spec, &self.workers)?;
+                if let Some(mac) = announced.filter(|_| link.running.is_any()) {
+                    self.ports.tell_routers(id, Rings::Start(mac), &self.workers);
+                }
+                Ok(())
             }
         }
     }
@@ -219,7 +229,7 @@ impl DataPlane {
         link.presence.starts_at(at, told == Position::FRESH);
         if let Some(replay) = &mut self.replay {
             replay.starts.push(start);
-            link.note_running(queue, true, &self.workers);
+            self.ports.note_running(id, queue, true, &self.workers);
             return Ok(());
         }
         if start.is_told {
@@ -233,7 +243,7 @@ impl DataPlane {
             start.setup.position = shown;
         }
         self.workers.start_queue(id, queue, start.setup, start.fds).of(queue)?;
-        self.ports.linked(id)?.0.note_running(queue, true, &self.workers);
+        self.ports.note_running(id, queue, true, &self.workers);
         self.ports.note_start(id, queue, self.workers.shared());
         Ok(())
     }
@@ -243,7 +253,7 @@ impl DataPlane {
         let queue = vm.link.as_ref()?.queue(index).ok()?;
         vm.note_stop(queue);
         // No packet is to be sent to a queue that is about to stop.
-        vm.link.as_mut()?.note_running(queue, false, &self.workers);
+        self.ports.note_running(id, queue, false, &self.workers);
         if let Some(replay) = &mut self.replay {
             replay.cancel(id, index);
             return None;
@@ -367,6 +377,7 @@ impl DataPlane {
             worker.detach(id);
             worker.set_stopped(id, true);
         });
+        self.ports.tell_routers(id, Rings::End, &self.workers);
         self.have_left(left.flatten());
         // Asked only now: it may have gone before it was disconnected, and no worker calls it any
         // more.

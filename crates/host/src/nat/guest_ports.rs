@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ringway_nat::{FlowId, GuestPort};
+use ringway_nat::{FlowId, Guest, GuestPort};
 
 use crate::nat::shared_fd::SharedFd;
 
@@ -92,6 +92,19 @@ impl GuestPorts {
         number
     }
 
+    /// Flows are other guests' than before, and so are their ports.
+    pub(crate) fn follow(&mut self, guest_of: impl Fn(FlowId) -> Option<Guest>) {
+        for (number, port) in self.list.iter_mut().enumerate() {
+            let Some(port) = port else { continue };
+            let (before, end) = (port.end, guest_of(port.last).map(|guest| (guest, port.end.1)));
+            let Some(end) = end.filter(|end| *end != before) else { continue };
+            port.end = end;
+            self.numbers.remove(&before);
+            // New flows go on through the one that the guest has there already.
+            self.numbers.entry(end).or_insert(number);
+        }
+    }
+
     /// A flow goes through it now.
     pub(crate) fn note_sender(&mut self, number: usize, flow: FlowId) {
         if let Some(port) = self.at(number) {
@@ -112,7 +125,9 @@ impl GuestPorts {
         }
         let Some(other) = port.flows.last().copied() else {
             let end = port.end;
-            self.numbers.remove(&end);
+            if self.numbers.get(&end) == Some(&number) {
+                self.numbers.remove(&end);
+            }
             self.list[number] = None;
             self.free.push(number);
             return None;
@@ -121,5 +136,40 @@ impl GuestPorts {
             port.last = other;
         }
         Some(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    /// A guest that has moved keeps its ports outside, and another one behind its old port with the
+    /// same address has others.
+    #[test]
+    fn ports_follow_the_guests_of_their_flows() {
+        let fd = || {
+            Arc::new(SharedFd::from(std::os::fd::OwnedFd::from(
+                UdpSocket::bind("127.0.0.1:0").unwrap(),
+            )))
+        };
+        let end = |guest| (Guest(guest), ([10, 0, 2, 15], 4000).into());
+        let [one, two, three] = [1, 2, 3].map(FlowId::from_u64);
+        let mut ports = GuestPorts::default();
+        let first = ports.add(end(1), fd(), one);
+        let of_another = ports.add(end(3), fd(), three);
+        ports.follow(|flow| Some(Guest(if flow == one { 2 } else { 3 })));
+        assert!(ports.join(end(1), two).is_none());
+        assert_eq!(ports.join(end(2), two).map(|(number, _)| number), Some(first));
+        // It comes to where there is one already, and leaves that one alone.
+        ports.follow(|_| Some(Guest(3)));
+        assert_eq!(ports.leave(first, two), Some(one));
+        assert_eq!(ports.leave(first, one), None);
+        assert_eq!(ports.join(end(3), two).map(|(number, _)| number), Some(of_another));
+        let again = ports.add(end(2), fd(), one);
+        assert_eq!(ports.leave(again, one), None);
+        assert_eq!([three, two].map(|flow| ports.leave(of_another, flow)), [Some(two), None]);
+        assert!(ports.is_empty());
     }
 }

@@ -44,7 +44,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ringway_nat::{Action, Actions, ArrivalError, Event, FlowId, Forward, FromGuest, Guest};
-use ringway_nat::{HEAD_LEN, Limits, Nat, Note, Refusal, StationState, Verdict, WHOLE_LEN_MAX};
+use ringway_nat::{HEAD_LEN, Limits, Nat, Refusal, Rings, StationState, Verdict, WHOLE_LEN_MAX};
 use ringway_net::{
     Counters, DropReason, Nanos, NetHeader, PACKET_LEN_MAX, Packet, PacketSink, Put,
 };
@@ -158,6 +158,8 @@ impl NatPort {
             for guest in self.guests.iter().copied() {
                 if let Some(name) = before.name_of(guest) {
                     self.nat.add_guest(guest, name);
+                    let rings = if before.runs(guest) { Rings::Run } else { Rings::Stop };
+                    self.nat.note_rings(guest, rings, self.now, &mut Actions::new());
                 }
             }
             self.nat.remember(&before.notes(self.now), self.now);
@@ -173,30 +175,6 @@ impl NatPort {
         self.has_news = true;
     }
 
-    /// Whether it is to be told that there are news of stations.
-    pub(crate) fn takes_news(&mut self) -> bool {
-        let tells = !self.has_told && self.nat.takes_news(self.now);
-        self.has_told |= tells;
-        tells
-    }
-
-    /// The stations that are known; news of them are told again.
-    pub fn take_notes(&mut self, now: Nanos) -> Vec<Note> {
-        self.has_told = false;
-        self.nat.takes_news(now);
-        self.nat.notes(now)
-    }
-
-    /// Goes on with what another router has known of stations.
-    pub fn remember(&mut self, notes: &[Note], now: Nanos) {
-        self.nat.remember(notes, now);
-    }
-
-    /// The stations behind a port, as the router is to know them that its guest moves to.
-    pub fn guest_state(&self, port: PortId, now: Nanos) -> Vec<StationState> {
-        self.nat.guest_state(Guest(port.0), now)
-    }
-
     /// The guest behind that port has come from another router; `only_asks`: it will come.
     ///
     /// # Errors
@@ -208,11 +186,27 @@ impl NatPort {
         only_asks: bool,
         now: Nanos,
     ) -> Result<(), ArrivalError> {
-        self.has_news = true;
-        match only_asks {
-            true => self.nat.check_guest(Guest(port.0), state, now),
-            false => self.nat.accept_guest(Guest(port.0), state, now),
+        let guest = Guest(port.0);
+        if only_asks {
+            return self.nat.check_guest(guest, state, now);
         }
+        let mut actions = Actions::new();
+        let accepted = self.nat.accept_guest(guest, state, now, &mut actions);
+        self.follow_guests(&mut actions);
+        accepted
+    }
+
+    /// Says what the rings of a port do.
+    pub fn note_rings(&mut self, port: PortId, rings: Rings, now: Nanos) {
+        let mut actions = Actions::new();
+        self.nat.note_rings(Guest(port.0), rings, now, &mut actions);
+        self.follow_guests(&mut actions);
+    }
+
+    /// Guests have moved perhaps, and have something to get where they are now.
+    fn follow_guests(&mut self, actions: &mut Actions) {
+        self.carry_out(actions, None);
+        self.has_news = true;
     }
 
     /// Listens for connections into guests where it did for those in `kept`, and with `added`; the
@@ -317,8 +311,10 @@ impl NatPort {
 
     fn carry_out_one(&mut self, action: Action, packet: Option<&Packet<'_>>) {
         self.sockets.carry_out(action, packet, self.now);
-        if let Action::Open { flow, .. } = action {
-            self.limit_buffers(flow);
+        match action {
+            Action::Open { flow, .. } => self.limit_buffers(flow),
+            Action::FollowGuests => self.sockets.ports.follow(|flow| self.nat.guest_of(flow)),
+            _ => {}
         }
     }
 

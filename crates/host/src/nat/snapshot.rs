@@ -1,8 +1,9 @@
-//! A router's counters, stations and flows at one moment.
+//! A router's counters, stations and flows at one moment: as they are shown, and for the router
+//! that goes on in this one's place.
 
 use std::net::IpAddr;
 
-use ringway_nat::{FlowLook, Forward, Guest, Refusal, Station};
+use ringway_nat::{FlowLook, Forward, Guest, Note, Refusal, Station, StationState};
 use ringway_net::Nanos;
 use ringway_switch::PortId;
 
@@ -72,6 +73,30 @@ impl NatPort {
             flows: flows.take(FLOWS_SHOWN_MAX).collect(),
             flows_count: guests().map(|guest| self.nat.flows_of(*guest)).sum(),
         }
+    }
+
+    /// Whether it is to be told that there are news of stations.
+    pub(crate) fn takes_news(&mut self) -> bool {
+        let tells = !self.has_told && self.nat.takes_news(self.now);
+        self.has_told |= tells;
+        tells
+    }
+
+    /// The stations that are known; news of them are told again.
+    pub fn take_notes(&mut self, now: Nanos) -> Vec<Note> {
+        self.has_told = false;
+        self.nat.takes_news(now);
+        self.nat.notes(now)
+    }
+
+    /// Goes on with what another router has known of stations.
+    pub fn remember(&mut self, notes: &[Note], now: Nanos) {
+        self.nat.remember(notes, now);
+    }
+
+    /// The stations behind a port, as the router is to know them that its guest moves to.
+    pub fn guest_state(&self, port: PortId, now: Nanos) -> Vec<StationState> {
+        self.nat.guest_state(Guest(port.0), now)
     }
 
     pub(crate) fn snapshot(&self) -> NatSnapshot {

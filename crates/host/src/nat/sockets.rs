@@ -168,6 +168,8 @@ impl Sockets {
                     self.table.note(flow, Event::HungUp);
                 }
             }
+            // It is the ports' alone.
+            Action::FollowGuests => {}
             Action::Close { flow, how } => {
                 if let Some(socket) = self.table.take(flow) {
                     let port = socket.port;

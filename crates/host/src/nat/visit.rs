@@ -4,7 +4,7 @@
 //! in it decides whose turn it is. It stays there until its guest has room.
 
 use ringway_device::Queue;
-use ringway_nat::{Actions, Caller, Close, Destination, Event, Failure, Guest};
+use ringway_nat::{Actions, Caller, Close, Destination, Event, Failure, Forward, Guest, Nat};
 use ringway_switch::PortId;
 
 use crate::forward::budget::BUDGET_UNITS;
@@ -108,8 +108,7 @@ impl NatPort {
     fn take_in(&mut self, taken: NewConnection, fabric: &mut Fabric<'_>) {
         let NewConnection { fd, from, forward } = taken;
         let Ok(mut socket) = Socket::accepted(fd, forward.at.is_local()) else { return };
-        let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
-        let guest = self.guests.iter().find(is_it).copied();
+        let guest = leads_to(&forward, &self.guests, &self.nat);
         let guest = guest.filter(|guest| is_running(fabric, *guest));
         let to = guest.map(|guest| Destination { guest, port: forward.to });
         let (caller, mut actions) = (Caller { from, room: socket.room() }, Actions::new());
@@ -152,8 +151,7 @@ impl NatPort {
     /// `true`: it was dropped, and there may be more behind it.
     fn look_at_datagram(&mut self, number: usize) -> bool {
         let Some((client, forward)) = self.sockets.listeners.next(number) else { return false };
-        let is_it = |guest: &&Guest| self.nat.name_of(**guest) == Some(&forward.guest);
-        let guest = self.guests.iter().find(is_it).copied();
+        let guest = leads_to(forward, &self.guests, &self.nat);
         let to = guest.map(|guest| Destination { guest, port: forward.to });
         let (now, mut actions) = (self.now, Actions::new());
         let flow = to.and_then(|to| self.nat.accept_datagram(to, client, now, &mut actions));
@@ -162,6 +160,12 @@ impl NatPort {
         self.sockets.listeners.set_flow(number, flow);
         flow.is_none()
     }
+}
+
+/// The guest that a forward leads into: it may have moved to another port.
+fn leads_to(forward: &Forward, guests: &[Guest], nat: &Nat) -> Option<Guest> {
+    let is_it = |guest: &&Guest| nat.name_of(**guest) == Some(&forward.guest);
+    guests.iter().find(is_it).map(|guest| nat.whereabouts(*guest))
 }
 
 /// Whether a guest at that port takes packets, as far as this worker knows.
@@ -189,7 +193,7 @@ mod tests {
     use super::*;
     use crate::nat::listeners::Listener;
     use crate::nat::options::NatOptions;
-    use ringway_nat::{Forward, ListenAddress};
+    use ringway_nat::ListenAddress;
 
     /// A guest's question for an address.
     fn discover() -> Vec<u8> {

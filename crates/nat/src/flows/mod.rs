@@ -119,6 +119,26 @@ impl Flows {
         first.is_some()
     }
 
+    /// The flows of a station behind a port, with its address in each.
+    pub fn of_station(
+        &self,
+        guest: Guest,
+        mac: MacAddress,
+    ) -> impl Iterator<Item = (FlowId, IpAddr)> {
+        let its = self.table.of_guest(guest).filter(move |(_, entry)| entry.mac == mac);
+        its.map(|(id, entry)| (id, entry.key.from.ip()))
+    }
+
+    /// The flow is that guest's from now on, if there is room.
+    pub fn hand_over(&mut self, id: FlowId, to: Guest) {
+        let Some(entry) = self.table.entry(id) else { return };
+        let (from, phase) = (entry.key.guest, entry.state.phase());
+        if self.table.hand_over(id, to) && phase == Some(Phase::Connecting) {
+            self.count_connecting(from, true, false);
+            self.count_connecting(to, false, true);
+        }
+    }
+
     /// When [`Self::timer`] has something to do.
     pub fn deadline(&self) -> Option<Nanos> {
         self.table.deadline()

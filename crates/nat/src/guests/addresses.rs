@@ -29,16 +29,19 @@ impl Guests {
         self.all.iter().flatten().find(is_used).map(|other| other.name.as_str())
     }
 
-    /// The guest has used that address, which is no other guest's any more.
-    pub fn learn(&mut self, guest: Guest, address: IpAddr, mac: MacAddress, now: Nanos) {
-        let Some(own) = self.one(guest) else { return };
-        if own.used(address).is_none() {
+    /// The guest has used that address, which is no other guest's any more; `true`: for the first
+    /// time.
+    pub fn learn(&mut self, guest: Guest, address: IpAddr, mac: MacAddress, now: Nanos) -> bool {
+        let Some(own) = self.one(guest) else { return false };
+        let is_new = own.used(address).is_none();
+        if is_new {
             self.has_news = true;
             self.all.iter_mut().flatten().for_each(|other| other.forget(address));
         }
         if let Some(own) = self.one_mut(guest) {
             own.learn(address, mac, now);
         }
+        is_new
     }
 
     /// IPv4 addresses that others than this guest have used not longer ago than that: none of them

@@ -1,6 +1,7 @@
 //! The ports that guests are behind: what the router remembers of each, and what waits for it.
 
 mod addresses;
+mod moves;
 mod names;
 mod notes;
 mod state;
@@ -46,6 +47,7 @@ impl Guests {
     /// Forgets a port, whose name it was.
     pub fn remove(&mut self, guest: Guest) -> Option<String> {
         let gone = self.all.get_mut(usize::from(guest.0))?.take()?;
+        self.forget_moves(guest);
         self.has_news = true;
         Some(gone.name)
     }

@@ -31,7 +31,9 @@ impl GuestNames<'_> {
 
 impl Addresses for GuestNames<'_> {
     fn of_guest(&self, name: &str) -> Vec<IpAddr> {
-        let guests = self.guests().filter(|guest| guest.name.eq_ignore_ascii_case(name));
+        let all = self.guests.numbered();
+        let called = all.filter(|(_, guest)| guest.name.eq_ignore_ascii_case(name));
+        let guests = called.filter_map(|(it, _)| self.guests.one(self.guests.whereabouts(it)));
         guests.flat_map(|guest| self.addresses_of(guest)).collect()
     }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ringway_net::{MacAddress, Nanos};
 
 use crate::fragments::Assembler;
-use crate::table::Rate;
+use crate::table::{Guest, Rate};
 
 /// Most frames that wait for one guest besides those of its flows; more are dropped.
 pub const REPLIES_MAX: usize = 32;
@@ -32,6 +32,10 @@ pub(super) struct GuestState {
     pub asks_by_dhcp: bool,
     /// Addresses that it has used, the last one first.
     pub uses: Vec<AddressUse>,
+    /// A ring of its port runs. Others than ports of virtual machines have no rings, and run.
+    pub runs: bool,
+    /// Where its station is that has moved away, until another guest runs here.
+    pub moved_to: Option<Guest>,
 }
 
 /// An address of a guest, with the station that has used it last, and when.
@@ -52,6 +56,8 @@ impl GuestState {
             questions: Rate::new(QUESTIONS_PER_SECOND),
             asks_by_dhcp: false,
             uses: Vec::with_capacity(2 * ADDRESSES_MAX),
+            runs: true,
+            moved_to: None,
         }
     }
 

@@ -1,14 +1,128 @@
-//! Guests that move between routers: what the next one has to know, and whether it may.
+//! Guests that move: to another port of this router, or to another router, which has to know what
+//! they had here.
+//!
+//! A station moves when it is heard behind another port, or when the rings of that port start, and
+//! all rings of the port have stopped where it was. As long as any of them runs, what it has stays
+//! there, and the other one is refused.
 
 use std::net::IpAddr;
 
-use ringway_net::Nanos;
+use ringway_net::{MacAddress, Nanos};
 
 use super::Nat;
+use crate::actions::{Action, Actions};
 use crate::arrival::{ArrivalError, StationState, check_bounds};
-use crate::table::Guest;
+use crate::table::{FlowId, Guest};
+
+/// The state of the rings of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rings {
+    /// At least one runs, of a guest that was there before.
+    Run,
+    /// The first one starts, of the guest with that address.
+    Start(MacAddress),
+    /// All have stopped; the guest may go on.
+    Stop,
+    /// The front-end is gone, and the guest with it.
+    End,
+}
+
+/// A station, as it is heard behind a port.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heard {
+    pub guest: Guest,
+    pub mac: MacAddress,
+    /// The address that it uses; `None`: it does not say.
+    pub address: Option<IpAddr>,
+}
 
 impl Nat {
+    /// Says what the rings of a port do. As long as it is not said, they run.
+    pub fn note_rings(&mut self, guest: Guest, rings: Rings, now: Nanos, actions: &mut Actions) {
+        self.guests.note_rings(guest, matches!(rings, Rings::Run | Rings::Start(_)));
+        match rings {
+            Rings::Run | Rings::Stop => {}
+            Rings::Start(mac) => {
+                self.follow(Heard { guest, mac, address: None }, now, actions);
+                self.guests.note_guest(guest);
+            }
+            Rings::End => self.guests.forget_moves(guest),
+        }
+    }
+
+    /// Whether rings of the port run, as far as is known.
+    pub fn runs(&self, guest: Guest) -> bool {
+        self.guests.runs(guest)
+    }
+
+    /// Where forwards into the guest of that port lead now.
+    pub fn whereabouts(&self, guest: Guest) -> Guest {
+        self.guests.whereabouts(guest)
+    }
+
+    /// If the station has moved here, all that it had goes along. `true`: it has.
+    pub(super) fn follow(&mut self, heard: Heard, now: Nanos, actions: &mut Actions) -> bool {
+        let Some(from) = self.left(heard) else { return false };
+        let Heard { guest: to, mac, .. } = heard;
+        let names = [from, to].map(|guest| self.guests.name_of(guest).unwrap_or_default());
+        if !self.services.follow(mac, names[0], names[1]) {
+            return false;
+        }
+        self.guests.follow(mac, from, to);
+        let flows = self.flows.of_station(from, mac);
+        // Another station behind the same port may have used its address.
+        let its = flows.filter(|(_, address)| !self.is_of_another(to, *address, now));
+        let its: Vec<FlowId> = its.map(|(flow, _)| flow).collect();
+        its.into_iter().for_each(|flow| self.flows.hand_over(flow, to));
+        actions.push_once(Action::FollowGuests);
+        true
+    }
+
+    /// The port that the station has left for the one at which it is heard: the one where it had
+    /// the address that it uses; or any, unless it has a lease where it is.
+    fn left(&self, heard: Heard) -> Option<Guest> {
+        let Heard { guest, mac, address } = heard;
+        let leases = || self.services.leases().owned().filter(|lease| lease.mac == mac);
+        let used = |address| self.guests.stopped_with(mac, address).find(|it| *it != guest);
+        if let Some(address) = address {
+            let twin = |leased| self.plan().twin6(leased).map(IpAddr::V6);
+            let is_it = |leased| address == IpAddr::V4(leased) || Some(address) == twin(leased);
+            let had = leases().find(|lease| is_it(lease.address));
+            let had = had.and_then(|lease| self.guests.stopped_called(lease.port));
+            let had = had.filter(|it| *it != guest).or_else(|| used(Some(address)));
+            if had.is_some() {
+                return had;
+            }
+        }
+        let name = self.guests.name_of(guest)?;
+        if leases().any(|lease| lease.port == name) {
+            return None;
+        }
+        let leased = leases().find_map(|lease| self.guests.stopped_called(lease.port));
+        leased.or_else(|| used(None))
+    }
+
+    /// Whether it sends from an address that another guest has, and has not moved here with it.
+    pub(super) fn is_spoofed(&mut self, heard: Heard, now: Nanos, actions: &mut Actions) -> bool {
+        let Heard { guest, address, .. } = heard;
+        let Some(address) = address else { return false };
+        if !self.is_of_another(guest, address, now) {
+            return false;
+        }
+        !self.follow(heard, now, actions) || self.is_of_another(guest, address, now)
+    }
+
+    /// The station uses an address, which no other guest has.
+    pub(super) fn learn(&mut self, heard: Heard, now: Nanos, actions: &mut Actions) {
+        let Heard { guest, mac, address } = heard;
+        if let Some(address) = address
+            && self.guests.learn(guest, address, mac, now)
+        {
+            // It may have had others elsewhere.
+            self.follow(heard, now, actions);
+        }
+    }
+
     /// The stations behind a port, as another router is to know them. Leases that are over are none
     /// of it, and neither are addresses that were used as long ago.
     pub fn guest_state(&self, guest: Guest, now: Nanos) -> Vec<StationState> {
@@ -50,20 +164,23 @@ impl Nat {
                 return Err(ArrivalError::NoStation(station.mac));
             }
             for address in self.addresses_here(station) {
-                self.check_address(guest, address, now)?;
+                let heard = Heard { guest, mac: station.mac, address: Some(address) };
+                self.check_address(heard, address, now)?;
             }
         }
         Ok(())
     }
 
-    fn check_address(&self, guest: Guest, address: IpAddr, now: Nanos) -> Result<(), ArrivalError> {
+    fn check_address(&self, heard: Heard, address: IpAddr, now: Nanos) -> Result<(), ArrivalError> {
         if !self.plan().is_for_guests(address) {
             return Err(ArrivalError::Outside(address));
         }
-        match self.other_with(guest, address, now) {
-            Some(port) => Err(ArrivalError::OfAnother { address, port: port.to_owned() }),
-            None => Ok(()),
+        let Some(port) = self.other_with(heard.guest, address, now) else { return Ok(()) };
+        // It comes from another port of this router.
+        if self.left(heard).and_then(|from| self.guests.name_of(from)) == Some(port) {
+            return Ok(());
         }
+        Err(ArrivalError::OfAnother { address, port: port.to_owned() })
     }
 
     /// The guest behind that port has come from another router and goes on with its lease and its
@@ -76,8 +193,16 @@ impl Nat {
         guest: Guest,
         state: &[StationState],
         now: Nanos,
+        actions: &mut Actions,
     ) -> Result<(), ArrivalError> {
         self.check_guest(guest, state, now)?;
+        for station in state {
+            let addresses: Vec<IpAddr> = self.addresses_here(station).collect();
+            for address in addresses {
+                let heard = Heard { guest, mac: station.mac, address: Some(address) };
+                self.is_spoofed(heard, now, actions);
+            }
+        }
         let leases = state.iter().filter_map(|station| {
             let lease = station.lease?;
             Some((station.mac, lease.address, lease.times(self.plan(), now)))
@@ -89,7 +214,9 @@ impl Nat {
             // The one that was used last is to be the last one.
             let addresses: Vec<IpAddr> = self.addresses_here(station).collect();
             let seen = addresses.into_iter().rev();
-            seen.for_each(|address| self.guests.learn(guest, address, station.mac, now));
+            for address in seen {
+                self.guests.learn(guest, address, station.mac, now);
+            }
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use ringway_net::{MacAddress, Nanos};
 
 use super::Nat;
+use super::arrivals::Heard;
 use crate::actions::Actions;
 use crate::emit::lone_segment;
 use crate::errors::error;
@@ -67,15 +68,19 @@ impl Nat {
             Carried::Ip(ip) => ip.fragment.is_none() && self.services.is_for_us(ip),
         };
         if is_ours {
-            return self.for_us(packet, &frame, now);
+            return self.for_us(packet, &frame, now, actions);
         }
         let Carried::Ip(ip) = frame.carried else { return Verdict::Done };
         let incoming = Incoming { guest: packet.guest, mac: frame.source, ip, now };
-        if ip.fragment.is_none() && self.answers_name(&incoming) {
+        if ip.fragment.is_none() && self.answers_name(&incoming, actions) {
             return Verdict::Done;
         }
         let verdict = match ip.fragment {
-            Some(fragment) => self.fragment(&incoming, fragment, frame.destination, len),
+            Some(fragment) => {
+                let to = frame.destination;
+                self.check_source(&incoming, to, actions)
+                    .and_then(|()| self.fragment(&incoming, fragment, to, len))
+            }
             None => self.incoming(&incoming, frame.destination, actions),
         };
         verdict.unwrap_or_else(|refused| {
@@ -86,39 +91,43 @@ impl Nat {
 
     /// The router answers it itself. A guest that asks for a lease may name an address that
     /// another one has by now: it is told so.
-    fn for_us(&mut self, packet: FromGuest<'_>, frame: &Frame<'_>, now: Nanos) -> Verdict {
+    fn for_us(
+        &mut self,
+        packet: FromGuest<'_>,
+        frame: &Frame<'_>,
+        now: Nanos,
+        actions: &mut Actions,
+    ) -> Verdict {
         let (guest, mac) = (packet.guest, frame.source);
-        match &frame.carried {
+        let said = match &frame.carried {
             Carried::Arp(bytes) => {
                 // A station says that it has an address, which is void where it was offered to
                 // another one.
-                if let Some(address) = neighbours::sender(bytes)
-                    && self.plan().is_for_guests(address.into())
-                {
-                    let name = self.guests.name_of(guest);
-                    name.into_iter().for_each(|name| self.services.is_used(name, address));
-                    self.learn(guest, address.into(), mac, now);
+                let address = neighbours::sender(bytes);
+                let address = address.filter(|it| self.plan().is_for_guests((*it).into()));
+                if let (Some(address), Some(name)) = (address, self.guests.name_of(guest)) {
+                    self.services.is_used(name, address);
                 }
+                address.map(IpAddr::V4)
+            }
+            Carried::Ip(ip) if ip.protocol == UDP => {
+                // It asks for an address, and is to have the one that it had elsewhere.
+                self.follow(Heard { guest, mac, address: None }, now, actions);
+                None
             }
             Carried::Ip(ip) => {
-                if ip.protocol != UDP && self.is_of_another(guest, ip.from, now) {
+                let heard = Heard { guest, mac, address: Some(ip.from) };
+                if self.is_spoofed(heard, now, actions) {
                     return Verdict::Refused(Refusal::SpoofedSource);
                 }
-                if let Some(address) = neighbour(ip)
-                    && self.plan().is_for_guests(address)
-                {
-                    self.learn(guest, address, mac, now);
-                }
+                neighbour(ip).filter(|address| self.plan().is_for_guests(*address))
             }
+        };
+        let heard = Heard { guest, mac, address: said };
+        if !self.is_spoofed(heard, now, actions) {
+            self.learn(heard, now, actions);
         }
         self.answer(packet, now)
-    }
-
-    /// The guest has that address, unless another one has it.
-    fn learn(&mut self, guest: Guest, address: IpAddr, mac: MacAddress, now: Nanos) {
-        if !self.is_of_another(guest, address, now) {
-            self.guests.learn(guest, address, mac, now);
-        }
     }
 
     fn answer(&mut self, packet: FromGuest<'_>, now: Nanos) -> Verdict {
@@ -140,11 +149,12 @@ impl Nat {
     }
 
     /// Answers a question for the name or the address of a guest; `false`: it is something else.
-    fn answers_name(&mut self, incoming: &Incoming<'_>) -> bool {
+    fn answers_name(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> bool {
         let &Incoming { guest, mac, ip, now } = incoming;
         let names = GuestNames { leases: self.services.leases(), guests: &self.guests, now };
         let answer = names::answer(self.plan(), mac, &ip, &names);
-        let answer = answer.filter(|_| !self.is_of_another(guest, ip.from, now));
+        let heard = Heard { guest, mac, address: Some(ip.from) };
+        let answer = answer.filter(|_| !self.is_spoofed(heard, now, actions));
         let is_answered = answer.is_some();
         answer.into_iter().for_each(|it| self.guests.reply_up_to(REPLIES_MAX, guest, it));
         is_answered
@@ -158,7 +168,6 @@ impl Nat {
         destination: MacAddress,
         len: usize,
     ) -> Result<Verdict, Refused> {
-        self.check_source(incoming, destination)?;
         let ip = &incoming.ip;
         let (ethertype, icmp) = match ip.from {
             IpAddr::V4(_) => (TYPE_IPV4, ICMP),
@@ -194,7 +203,7 @@ impl Nat {
         destination: MacAddress,
         actions: &mut Actions,
     ) -> Result<Verdict, Refused> {
-        self.check_source(incoming, destination)?;
+        self.check_source(incoming, destination, actions)?;
         let ip = &incoming.ip;
         if ip.hops <= 1 {
             return Err(Refused::with(Refusal::Hops, Problem::HopsExceeded));
@@ -218,19 +227,21 @@ impl Nat {
         &mut self,
         incoming: &Incoming<'_>,
         destination: MacAddress,
+        actions: &mut Actions,
     ) -> Result<(), Refused> {
         let &Incoming { guest, mac, ip, now } = incoming;
+        let heard = Heard { guest, mac, address: Some(ip.from) };
         if destination != self.plan().mac() {
             return Err(Refusal::NotForUs.into());
         }
         let is_right = self.plan().is_for_guests(ip.from)
-            && !self.is_of_another(guest, ip.from, now)
+            && !self.is_spoofed(heard, now, actions)
             && self.guests.name_of(guest).is_some();
         if !is_right {
             // It may be an address of a network that the router had before.
             return Err(Refused::with(Refusal::SpoofedSource, Problem::WrongSource));
         }
-        self.guests.learn(guest, ip.from, mac, now);
+        self.learn(heard, now, actions);
         Ok(())
     }
 

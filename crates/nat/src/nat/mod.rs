@@ -22,6 +22,7 @@ use crate::services::Services;
 use crate::socket::{Close, Event, Read};
 use crate::table::{FlowId, Guest, Limits};
 
+pub use arrivals::Rings;
 pub use from_guest::{FromGuest, Verdict, WHOLE_LEN_MAX};
 pub use outside::{Caller, Destination};
 
@@ -189,7 +190,7 @@ impl Nat {
                     self.services.remember_lease(Lessee { port: name, mac }, address, now);
                 }
                 _ if self.is_of_another(guest, address, now) => {}
-                _ => self.guests.learn(guest, address, mac, now),
+                _ => _ = self.guests.learn(guest, address, mac, now),
             }
         }
     }

@@ -197,6 +197,7 @@ impl Host {
                 let fake = self.open(flow);
                 (fake.has_ended && fake.queue.is_empty()).then_some((flow, Event::HungUp))
             }
+            Action::FollowGuests => None,
             Action::Close { flow, how } => {
                 let fake = self.open(flow);
                 fake.closed = Some(how);

@@ -151,6 +151,14 @@ impl AnyUserGuest {
         }
     }
 
+    /// See [`UserDevice::stop`].
+    ///
+    /// # Errors
+    /// The device went away before, or refuses.
+    pub fn stop(&mut self) -> Result<(), GuestError> {
+        either!(self, guest => guest.device.stop())
+    }
+
     /// The result of the negotiation, as plain fields.
     pub fn negotiated(&self) -> &Negotiated {
         either!(self, guest => &guest.device.negotiated)

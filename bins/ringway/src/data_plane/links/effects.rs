@@ -143,7 +143,8 @@ impl Link {
 
     /// The workers learn how many receive queues run, where there can be more than one.
     pub fn note_running(&mut self, queue: QueueId, runs: bool, workers: &Workers) {
-        if self.pairs > 1 && self.running.note(queue, runs) {
+        let is_news = self.running.note(queue, runs);
+        if self.pairs > 1 && is_news {
             let id = self.port;
             let (running, has_control) = (self.running.pairs(), self.running.has_control);
             workers.send_all(move |worker| worker.set_pairs(id, running, has_control));

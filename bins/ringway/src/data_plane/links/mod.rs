@@ -61,6 +61,7 @@ pub struct Announcement {
 /// The queues of a guest that run.
 #[derive(Debug, Default)]
 pub struct Running {
+    all: Vec<QueueId>,
     /// Pairs whose receive queue runs.
     receiving: BTreeSet<u16>,
     pub has_control: bool,
@@ -70,6 +71,10 @@ impl Running {
     /// Notes one queue; `true`: where packets go is different now.
     pub fn note(&mut self, queue: QueueId, is_running: bool) -> bool {
         let before = (self.pairs(), self.has_control);
+        self.all.retain(|other| *other != queue);
+        if is_running {
+            self.all.push(queue);
+        }
         match queue.queue {
             Queue::ToGuest if is_running => drop(self.receiving.insert(queue.pair)),
             Queue::ToGuest => drop(self.receiving.remove(&queue.pair)),
@@ -77,6 +82,11 @@ impl Running {
             Queue::FromGuest => {}
         }
         before != (self.pairs(), self.has_control)
+    }
+
+    /// Whether any does.
+    pub fn is_any(&self) -> bool {
+        !self.all.is_empty()
     }
 
     /// The first so many receive queues run without a gap.
@@ -147,6 +157,7 @@ mod tests {
         assert_eq!(running.pairs(), 2);
         assert!(!running.note(queue(0, Queue::FromGuest), true));
         assert!(running.note(queue(0, Queue::Control), true));
+        assert!(running.is_any() && !Running::default().is_any());
         assert!(running.note(queue(1, Queue::ToGuest), false));
         assert_eq!(running.pairs(), 1);
     }

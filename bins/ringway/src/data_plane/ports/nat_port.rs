@@ -7,8 +7,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use ringway_host::{Carrier, Listener, NatOptions, NatPort, tell_of_datagrams};
-use ringway_nat::{Forward, ListenAddress, Prefix6, Protocol};
+use ringway_device::QueueId;
+use ringway_host::{Carrier, Listener, NatOptions, NatPort, now, tell_of_datagrams};
+use ringway_nat::{Forward, ListenAddress, Prefix6, Protocol, Rings};
 use ringway_switch::PortId;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
@@ -19,10 +20,11 @@ use rustix::process::{Resource, getrlimit};
 use tracing::{error, info};
 
 use super::super::workers::Workers;
-use crate::config::PortSpec;
+use super::{Port, Ports};
 use crate::config::forward::ForwardSpec;
 use crate::config::nat::Dns;
 use crate::config::resolver::Resolver;
+use crate::config::{PortKind, PortSpec};
 
 /// How often this is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -210,6 +212,48 @@ impl NatState {
             self.follow(spec, workers);
             self.listen_again(spec, workers);
         }
+    }
+}
+
+impl Ports {
+    /// A queue runs, or is about to stop: workers and routers learn of it.
+    pub fn note_running(&mut self, id: PortId, queue: QueueId, runs: bool, workers: &Workers) {
+        let Some(link) = self.link(id) else { return };
+        let before = link.running.is_any();
+        link.note_running(queue, runs, workers);
+        let (now, mac) = (link.running.is_any(), link.mac);
+        if now != before {
+            let rings = if now { Rings::Start(mac) } else { Rings::Stop };
+            self.tell_routers(id, rings, workers);
+        }
+    }
+
+    /// Routers learn what the rings of a port do: what its guest had follows it to another port
+    /// only when they have all stopped.
+    pub fn tell_routers(&self, id: PortId, rings: Rings, workers: &Workers) {
+        let routers = self.iter().filter(|port| port.spec.kind == PortKind::Nat);
+        for router in routers.map(|port| port.id) {
+            workers.first().send(move |worker| {
+                if let Some(nat) = worker.nat(router) {
+                    nat.note_rings(id, rings, now());
+                }
+            });
+        }
+    }
+
+    /// A router that was just opened learns the same of all ports that have rings.
+    pub fn tell_router(&self, router: PortId, workers: &Workers) {
+        let has_rings = |port: &&Port| port.spec.kind.is_guest();
+        let all = self.iter().filter(has_rings).map(|port| {
+            let runs = port.link().is_some_and(|link| link.running.is_any());
+            (port.id, if runs { Rings::Run } else { Rings::Stop })
+        });
+        let all: Vec<(PortId, Rings)> = all.collect();
+        workers.first().send(move |worker| {
+            if let Some(nat) = worker.nat(router) {
+                all.into_iter().for_each(|(id, rings)| nat.note_rings(id, rings, now()));
+            }
+        });
     }
 }
 

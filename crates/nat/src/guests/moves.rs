@@ -1,0 +1,87 @@
+//! Stations that move from a port whose rings have stopped to another one.
+
+use std::net::IpAddr;
+
+use ringway_net::MacAddress;
+
+use super::Guests;
+use super::state::AddressUse;
+use crate::table::Guest;
+
+impl Guests {
+    /// Rings of the port run, or all have stopped.
+    pub fn note_rings(&mut self, guest: Guest, runs: bool) {
+        if let Some(guest) = self.one_mut(guest) {
+            guest.runs = runs;
+        }
+    }
+
+    /// Another guest is behind the port than the one that has moved away.
+    pub fn note_guest(&mut self, guest: Guest) {
+        if let Some(guest) = self.one_mut(guest) {
+            guest.moved_to = None;
+        }
+    }
+
+    /// Whether rings of the port run.
+    pub fn runs(&self, guest: Guest) -> bool {
+        self.one(guest).is_some_and(|guest| guest.runs)
+    }
+
+    /// The port of that name, if all its rings have stopped.
+    pub fn stopped_called(&self, name: &str) -> Option<Guest> {
+        let mut stopped = self.numbered().filter(|(_, state)| !state.runs);
+        stopped.find(|(_, state)| state.name == name).map(|(guest, _)| guest)
+    }
+
+    /// The ports whose rings have all stopped, and behind which the station has used that address,
+    /// or any.
+    pub fn stopped_with(
+        &self,
+        mac: MacAddress,
+        address: Option<IpAddr>,
+    ) -> impl Iterator<Item = Guest> {
+        let is_it = move |it: &AddressUse| {
+            it.mac == mac && address.is_none_or(|address| it.address == address)
+        };
+        let stopped = self.numbered().filter(|(_, state)| !state.runs);
+        stopped.filter(move |(_, state)| state.uses.iter().any(is_it)).map(|(guest, _)| guest)
+    }
+
+    /// The station has moved from one port to another, with all addresses that it uses. What leads
+    /// to the port where it was first leads to it, until another guest runs there.
+    pub fn follow(&mut self, mac: MacAddress, from: Guest, to: Guest) {
+        let Some(state) = self.one_mut(from) else { return };
+        let (moved, stay): (Vec<AddressUse>, Vec<AddressUse>) =
+            state.uses.iter().copied().partition(|it| it.mac == mac);
+        state.uses.clear();
+        state.uses.extend(stay);
+        if let Some(state) = self.one_mut(to) {
+            // The one that was used last is to be the last one.
+            moved.iter().rev().for_each(|it| state.learn(it.address, it.mac, it.used));
+        }
+        let mut is_first = true;
+        for (home, state) in (0..).map(Guest).zip(&mut self.all) {
+            if let Some(state) = state.as_mut().filter(|it| it.moved_to == Some(from)) {
+                state.moved_to = Some(to).filter(|to| *to != home);
+                is_first = false;
+            }
+        }
+        if let Some(state) = self.one_mut(from).filter(|_| is_first) {
+            state.moved_to = Some(to);
+        }
+        self.has_news = true;
+    }
+
+    /// The guest behind that port is gone: nothing that led to other ports leads to it any more.
+    pub fn forget_moves(&mut self, guest: Guest) {
+        let led_here = self.all.iter_mut().flatten().filter(|it| it.moved_to == Some(guest));
+        led_here.for_each(|state| state.moved_to = None);
+    }
+
+    /// The port behind which the guest of that one is now.
+    pub fn whereabouts(&self, guest: Guest) -> Guest {
+        let moved = self.one(guest).filter(|state| !state.runs).and_then(|state| state.moved_to);
+        moved.unwrap_or(guest)
+    }
+}
