@@ -1,16 +1,18 @@
-//! Guests behind a router that move to another port of the same ringway.
+//! Guests behind a router that move: to another port of the same ringway, or to another ringway.
 
 mod common;
 #[path = "common/nat_guest.rs"]
 mod nat_guest;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, Ringway, wait_for};
-use nat_guest::{ACK, Connection, Guest, TCP};
+use nat_guest::{ACK, Connection, Guest, RST, TCP};
 use ringway_testkit::GuestOptions;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 
 fn nat(ringway: &Ringway) -> Value {
@@ -38,6 +40,18 @@ fn spoofed(ringway: &Ringway) -> u64 {
     let nat = nat(ringway);
     let refused = nat["refused"].as_object().expect("reasons").get("spoofed_source");
     refused.and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// As many connections as a busy guest has, or as there may be here: each has a socket in this
+/// process, and one in a ringway.
+fn connections_max() -> u16 {
+    const MOST: u64 = 1000;
+    const OTHERS: u64 = 300;
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    u16::try_from(most.saturating_sub(OTHERS).min(MOST)).expect("few")
 }
 
 /// Two ports for one guest, and a router with a forward into the first one.
@@ -132,4 +146,79 @@ fn a_guest_that_runs_keeps_its_address() {
     other.ask_address();
     assert_ne!(other.address(), old.address());
     talk(&mut old, &mut connection, &mut stream, b"after");
+}
+
+/// With the limit for a guest that has been there, 1,000 take eight seconds.
+const RESET_WITHIN: Duration = Duration::from_secs(1);
+
+/// As soon as a guest sends a segment again that was not answered.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Says something in each connection, and again, until all are reset; how long that took.
+fn all_are_reset(guest: &mut Guest, connections: &[Connection]) -> Duration {
+    let begun = Instant::now();
+    let mut left: Vec<bool> = vec![true; connections.len()];
+    while left.contains(&true) {
+        let count = left.iter().filter(|is_left| **is_left).count();
+        assert!(begun.elapsed() < LIMIT, "{count} were not reset");
+        for (at, connection) in connections.iter().enumerate().filter(|(at, _)| left[*at]) {
+            guest.tell(TCP, &connection.clone().segment(ACK, b"still there?"));
+            if at % 32 == 31 {
+                // A ring has room for some of them only.
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        }
+        let sent = Instant::now();
+        while left.contains(&true) && sent.elapsed() < AGAIN_AFTER {
+            match guest.poll(TCP) {
+                Some(segment) => note_reset(&segment, connections, &mut left),
+                None => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+    begun.elapsed()
+}
+
+fn note_reset(segment: &[u8], connections: &[Connection], left: &mut [bool]) {
+    let at = connections.iter().position(|connection| connection.has(segment));
+    if let Some(at) = at.filter(|_| segment[13] & RST != 0) {
+        left[at] = false;
+    }
+}
+
+/// Both ends of its connections hear at once that they are over, and no end hears it before.
+#[test]
+fn the_connections_of_a_guest_that_goes_to_another_ringway_are_reset_at_once() {
+    let directories = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+    let [(here, _), (there, _)] = directories.each_ref().map(|it| two_ports(it.path()));
+    let mut old = guest(directories[0].path(), "a", None);
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = server.local_addr().expect("an address").port();
+    let (mut connections, mut streams) = (Vec::new(), Vec::new());
+    for number in 0..connections_max() {
+        connections.push(Connection::open(&mut old, [20_000 + number, port]));
+        let (stream, _) = server.accept().expect("a connection");
+        stream.set_nonblocking(true).expect("a socket");
+        streams.push(stream);
+    }
+    let ends = |streams: &mut [TcpStream], why: ErrorKind| {
+        let is_it =
+            |stream: &mut TcpStream| stream.read(&mut [0]).is_err_and(|it| it.kind() == why);
+        streams.iter_mut().filter_map(|stream| is_it(stream).then_some(())).count()
+    };
+    old.nic.stop().expect("a good device");
+    let mut new = guest(directories[1].path(), "a", Some(old.address()));
+    let elapsed = all_are_reset(&mut new, &connections);
+    println!("{} connections reset within {elapsed:?}", connections.len());
+    assert!(elapsed < RESET_WITHIN, "{elapsed:?}");
+    // New ones work at once, and it keeps its address without having asked for one there.
+    let (mut connection, mut stream) = connect(&mut new);
+    talk(&mut new, &mut connection, &mut stream, b"new");
+    assert_eq!((spoofed(&here), spoofed(&there)), (0, 0));
+    // It may come back as long as its first front-end is there.
+    assert_eq!(ends(&mut streams, ErrorKind::WouldBlock), streams.len());
+    drop(old);
+    let ended = Instant::now();
+    wait_for("resets outside", || (ends(&mut streams, ErrorKind::WouldBlock) == 0).then_some(()));
+    println!("and outside within {:?}", ended.elapsed());
 }

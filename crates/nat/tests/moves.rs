@@ -281,3 +281,37 @@ fn a_flow_that_has_moved_ends_as_any_other() {
     assert!(lab.nat.end_a_flow(OTHER, &mut actions));
     assert!(!lab.nat.end_a_flow(OTHER, &mut actions));
 }
+
+/// Segments of connections that the router does not know, and how many it answers with a reset.
+fn resets(lab: &mut Lab, ports: std::ops::Range<u16>) -> usize {
+    let mut resets = 0;
+    for port in ports {
+        let tcp = lab::packets::tcp((port, 80), (7, 7), ACK, &[&[], &[]]);
+        says(lab, GUEST, &packet(REMOTE, 6, &tcp));
+        if port % 16 == 0 {
+            resets += lab.frames_for(GUEST).len();
+        }
+    }
+    loop {
+        match lab.frames_for(GUEST).len() {
+            0 => return resets,
+            more => resets += more,
+        }
+    }
+}
+
+/// It had a thousand connections elsewhere, all of which say something at once.
+#[test]
+fn the_old_connections_of_a_guest_that_has_just_come_are_reset_at_once() {
+    let mut lab = two_guests();
+    assert_eq!(resets(&mut lab, 10_000..11_000), 200, "a guest that has been here");
+    rings(&mut lab, GUEST, false, MAC);
+    rings(&mut lab, GUEST, true, MAC);
+    lab.now = lab.now.plus(9_000_000_000);
+    assert_eq!(resets(&mut lab, 10_000..11_000), 1000);
+    assert_eq!(resets(&mut lab, 10_000..12_000), 1000 + 200, "as many as may be");
+    rings(&mut lab, GUEST, false, MAC);
+    rings(&mut lab, GUEST, true, MAC);
+    lab.now = lab.now.plus(10_000_000_000);
+    assert_eq!(resets(&mut lab, 10_000..11_000), 200, "only at first");
+}

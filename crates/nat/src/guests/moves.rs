@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ringway_net::MacAddress;
+use ringway_net::{MacAddress, Nanos};
 
 use super::Guests;
 use super::state::AddressUse;
@@ -16,11 +16,17 @@ impl Guests {
         }
     }
 
-    /// Another guest is behind the port than the one that has moved away.
-    pub fn note_guest(&mut self, guest: Guest) {
+    /// A guest has come to the port, and it is not the one that has moved away.
+    pub fn note_arrival(&mut self, guest: Guest, now: Nanos) {
         if let Some(guest) = self.one_mut(guest) {
             guest.moved_to = None;
+            guest.arrives(now);
         }
+    }
+
+    /// Whether the guest has just come, and one more of its old connections is to be reset at once.
+    pub fn takes_arrival(&mut self, guest: Guest, now: Nanos) -> bool {
+        self.one_mut(guest).is_some_and(|guest| guest.takes_arrival(now))
     }
 
     /// Whether rings of the port run.

@@ -19,6 +19,11 @@ pub(crate) const ADDRESSES_MAX: usize = 16;
 /// as often at once.
 const QUESTIONS_PER_SECOND: u32 = 1;
 
+/// How many connections that the router does not know are reset of a guest that has just come, in
+/// its first seconds: it has had them elsewhere.
+const RESETS_AT_ARRIVAL: u32 = 2_000;
+const ARRIVAL_NS: u64 = 10_000_000_000;
+
 #[derive(Debug)]
 pub(super) struct GuestState {
     pub name: String,
@@ -36,6 +41,8 @@ pub(super) struct GuestState {
     pub runs: bool,
     /// Where its station is that has moved away, until another guest runs here.
     pub moved_to: Option<Guest>,
+    /// The guest has come so lately that so many of its old connections are reset until then.
+    arrival: Option<(Nanos, u32)>,
 }
 
 /// An address of a guest, with the station that has used it last, and when.
@@ -58,7 +65,20 @@ impl GuestState {
             uses: Vec::with_capacity(2 * ADDRESSES_MAX),
             runs: true,
             moved_to: None,
+            arrival: None,
         }
+    }
+
+    /// A guest has come.
+    pub fn arrives(&mut self, now: Nanos) {
+        self.arrival = Some((now.plus(ARRIVAL_NS), RESETS_AT_ARRIVAL));
+    }
+
+    /// Whether it has just come, and one more of its old connections is to be reset at once.
+    pub fn takes_arrival(&mut self, now: Nanos) -> bool {
+        let left = self.arrival.filter(|(until, left)| now < *until && *left > 0);
+        self.arrival = left.map(|(until, left)| (until, left - 1));
+        left.is_some()
     }
 
     /// A frame, unless so many wait.

@@ -44,7 +44,7 @@ impl Nat {
             Rings::Run | Rings::Stop => {}
             Rings::Start(mac) => {
                 self.follow(Heard { guest, mac, address: None }, now, actions);
-                self.guests.note_guest(guest);
+                self.guests.note_arrival(guest, now);
             }
             Rings::End => self.guests.forget_moves(guest),
         }

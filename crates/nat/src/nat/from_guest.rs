@@ -245,6 +245,12 @@ impl Nat {
         Ok(())
     }
 
+    /// Whether a connection that is not known is reset without a limit: this router's or the
+    /// guest's time here has just begun.
+    fn resets_freely(&mut self, guest: Guest, now: Nanos) -> bool {
+        now < self.reset_freely_until || self.guests.takes_arrival(guest, now)
+    }
+
     /// Tells the guest what its packet met.
     fn tell(&mut self, incoming: &Incoming<'_>, notice: Notice) {
         let &Incoming { guest, mac, ip, now } = incoming;
@@ -260,10 +266,11 @@ impl Nat {
             }
             Notice::Reset => {
                 let Some(segment) = Segment::parse(ip.payload, ip.payload_len) else { return };
-                let is_free = !segment.has(SYN) && now < self.reset_freely_until;
-                let reset = || reset(stations, &ip, &segment);
                 if segment.has(RST) {
-                } else if is_free {
+                    return;
+                }
+                let reset = || reset(stations, &ip, &segment);
+                if !segment.has(SYN) && self.resets_freely(guest, now) {
                     let most = self.flows.limits().flows_per_guest as usize;
                     reset().into_iter().for_each(|it| self.guests.reply_up_to(most, guest, it));
                 } else {
