@@ -6,15 +6,17 @@
 //! Limits: one front-end and one queue pair, no control queue.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use ringway_device::{AnyGuestPort, Queue};
-use ringway_host::{CallFd, Callee, GuestMemory, KickFd, MemoryRequest};
+use ringway_host::{CallFd, Callee, GuestMemory, KickFd, LogRequest, MemoryRequest};
 use ringway_net::{ControlState, Counters, Features, MacAddress, Negotiated, NetConfig};
+use ringway_testkit::TestMemory;
 use ringway_vhost_user::{
     Applied, Connection, Effect, Listener, MemoryRegion, Offer, Received, Session,
 };
-use ringway_virtq::Arm;
+use ringway_virtq::{Arm, LOG_PAGE_LEN};
 
 const MAC: MacAddress = MacAddress([2, 0x72, 0x77, 0, 0, 2]);
 
@@ -32,9 +34,43 @@ pub(crate) struct Backend {
     pub fds: [QueueFds; 2],
     /// Queues were started, or their fds are others, since this was last set to `false`.
     pub has_changed: bool,
+    /// Where written pages are marked, if they are.
+    log: Option<WrittenPages>,
     /// For requests of the device, of which it has none: User Mode Linux removes a device that
     /// closes it.
     _channel: Option<Effect>,
+}
+
+/// Time between two moments at which a front-end takes the marks: less than one needs to copy even
+/// small memory once.
+const TAKE_EVERY: Duration = Duration::from_millis(10);
+
+/// The log of pages that the device writes, and what a front-end does with it.
+#[derive(Debug, Default)]
+struct WrittenPages {
+    bits: Option<TestMemory>,
+    taken: Option<Instant>,
+}
+
+impl WrittenPages {
+    /// A log of all pages in front of that address.
+    fn renew(&mut self, end: u64) -> anyhow::Result<LogRequest> {
+        let size = end.div_ceil(8 * LOG_PAGE_LEN).next_multiple_of(LOG_PAGE_LEN);
+        let bits = TestMemory::new(&[(0, size)])?;
+        let fd = bits.file().try_clone_to_owned()?.into();
+        let offset = bits.file_offset(0);
+        self.bits = Some(bits);
+        Ok(LogRequest { size, offset, fd })
+    }
+
+    /// Takes all marks, when it is time.
+    fn take(&mut self) {
+        let Some(bits) = &self.bits else { return };
+        if self.taken.is_none_or(|taken| taken.elapsed() >= TAKE_EVERY) {
+            bits.region(0).zero();
+            self.taken = Some(Instant::now());
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -56,8 +92,14 @@ impl Backend {
             accepted: Features::empty(),
             fds: Default::default(),
             has_changed: false,
+            log: None,
             _channel: None,
         })
+    }
+
+    /// The same, which marks the pages that it writes, whatever the front-end asks for.
+    pub fn logged(self) -> Self {
+        Self { log: Some(WrittenPages::default()), ..self }
     }
 
     /// Where its next front-end, and the one that it has, are heard.
@@ -72,6 +114,9 @@ impl Backend {
         {
             self.link = Some((connection, Session::new(self.offer())));
             self.has_changed = true;
+        }
+        if let Some(log) = &mut self.log {
+            log.take();
         }
         let Some((mut connection, mut session)) = self.link.take() else { return Ok(()) };
         loop {
@@ -124,7 +169,12 @@ impl Backend {
                 self.forget(negotiated.map_err(|why| anyhow!("features: {why}"))?);
             }
             Effect::SetMemory(regions) => {
-                self.memory = GuestMemory::map(regions.into_iter().map(request).collect())?;
+                let end = regions.iter().map(|it| it.guest_address + it.size).max();
+                let memory = GuestMemory::map(regions.into_iter().map(request).collect())?;
+                self.memory = match &mut self.log {
+                    Some(log) => memory.with_log(log.renew(end.unwrap_or(0))?)?,
+                    None => memory,
+                };
             }
             Effect::AddMemory(region) => self.memory = self.memory.with(request(region))?,
             Effect::RemoveMemory(range) => {

@@ -28,9 +28,11 @@ impl<'a, Q> DeviceEnd<'a, Q> {
     }
 }
 
-pub(super) fn bind(socket: &Path) -> anyhow::Result<Backend> {
+/// `is_logged`: it marks the pages that it writes.
+pub(super) fn bind(socket: &Path, is_logged: bool) -> anyhow::Result<Backend> {
     let unwanted = Features::CTRL_VQ | Features::MTU;
-    Backend::bind(socket, Features::OFFERED - unwanted, Arm::Never)
+    let backend = Backend::bind(socket, Features::OFFERED - unwanted, Arm::Never)?;
+    Ok(if is_logged { backend.logged() } else { backend })
 }
 
 /// Works with a started device for some rounds; one whose queues do not run yet does nothing.

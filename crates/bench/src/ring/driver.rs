@@ -210,7 +210,7 @@ mod tests {
     fn attached<Q: DriverQueue>() -> DriverEnd<Q> {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("s");
-        let mut backend = device::bind(&socket).expect("a socket");
+        let mut backend = device::bind(&socket, false).expect("a socket");
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {

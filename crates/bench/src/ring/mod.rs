@@ -210,7 +210,7 @@ impl RingOptions {
     }
 }
 
-fn method(options: &RingOptions) -> [String; 6] {
+fn method(options: &RingOptions) -> [String; 7] {
     [
         options.amount.rounds(),
         "A row names driver × device. Two processors, one for each side, both polling; no side is \
@@ -227,6 +227,9 @@ fn method(options: &RingOptions) -> [String; 6] {
         "ringway copies each packet from and to memory of its own. DPDK's programs (testpmd txonly \
          and rxonly, --no-huge) write 42 bytes of a packet that they send, and leave what they \
          receive where it is; so does ringway's driver in place."
+            .into(),
+        "Logged, the device marks the pages that it writes, as while a guest is migrated; every \
+         10 ms all marks are taken."
             .into(),
         "CPU ns per packet: how long rounds that moved packets took, by the packets. Of ringway's \
          sides the median; of testpmd the mean."
@@ -264,7 +267,7 @@ mod tests {
             let same = table == next && task.packet_len == other.packet_len;
             assert!(same || other.row == LIMIT, "{task:?} {other:?}");
         }
-        assert_eq!((tables.len(), tasks.len()), (4, 2 * 2 * (6 + 2)));
+        assert_eq!((tables.len(), tasks.len()), (4, 2 * 2 * (7 + 3)));
         assert!(plan(&options(), [0, 1], None).1.iter().all(|(_, (_, it))| !it.row.has_dpdk()));
         let names = ROWS.map(row::Row::name);
         assert!(names.windows(2).any(|pair| pair == [PEERS, "ringway in place × DPDK"]));

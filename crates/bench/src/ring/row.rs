@@ -12,12 +12,14 @@ pub(super) enum Who {
     /// The plain ring, on both sides.
     Limit,
     Ringway,
+    /// ringway's device, which marks the pages that it writes, as for a guest that is migrated.
+    Logged,
     /// ringway's driver, at the work that DPDK's does: see [`Payload::InPlace`].
     InPlace,
     Dpdk,
 }
 
-use Who::{Dpdk, InPlace, Limit, Ringway};
+use Who::{Dpdk, InPlace, Limit, Logged, Ringway};
 
 /// The sides, as indexes.
 pub(super) const DRIVER: usize = 0;
@@ -51,8 +53,9 @@ pub(super) const LIMIT: Row = Row([Limit, Limit]);
 
 /// In the order in which they are measured and shown: what is compared with DPDK × DPDK is near it,
 /// and what does the same work is beside it.
-pub(super) const ROWS: [Row; 6] = [
+pub(super) const ROWS: [Row; 7] = [
     LIMIT,
+    Row([Ringway, Logged]),
     Row([Ringway, Ringway]),
     Row([Dpdk, Ringway]),
     Row([Dpdk, Dpdk]),
@@ -68,6 +71,7 @@ impl Row {
         let [driver, device] = self.0.map(|who| match who {
             Limit => "plain ring",
             Ringway => "ringway",
+            Logged => "ringway, logged",
             InPlace => "ringway in place",
             Dpdk => "DPDK",
         });

@@ -99,7 +99,8 @@ impl Setup<'_> {
                         continue;
                     }
                     _ if side == DEVICE => {
-                        let backend = device::bind(&directory.join("s"))?;
+                        let is_logged = self.row.0[side] == Who::Logged;
+                        let backend = device::bind(&directory.join("s"), is_logged)?;
                         Box::new(move |work, stop| serve(backend, work, stop))
                     }
                     _ => Box::new(|work, stop| self.attach(&directory.join("s"), work, stop)),
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_that_stay_in_place_arrive_in_both_formats_and_directions() {
+    fn packets_that_stay_in_place_or_are_logged_arrive_in_both_formats_and_directions() {
         let processors = crate::machine::processors();
         let processors = [processors[0], processors[processors.len() - 1]];
         let both_ways = |len| {
@@ -255,9 +256,12 @@ mod tests {
                 .map(|direction| (len, direction))
         };
         for format in [Format::Split, Format::Packed] {
-            for (packet_len, direction) in [64, 1518].into_iter().flat_map(both_ways) {
+            let cases = [64, 1518].into_iter().flat_map(both_ways);
+            let rows = [Row([Who::InPlace, Who::Ringway]), Row([Who::Ringway, Who::Logged])];
+            for ((packet_len, direction), row) in cases.flat_map(|case| rows.map(|row| (case, row)))
+            {
                 let setup = Setup {
-                    row: Row([Who::InPlace, Who::Ringway]),
+                    row,
                     direction,
                     format,
                     packet_len,
