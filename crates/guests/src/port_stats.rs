@@ -82,6 +82,11 @@ impl PortStatistics {
         self.0.refused_commands
     }
 
+    /// The word for what it is at, such as `running`.
+    pub fn state(&self) -> &str {
+        &self.0.state
+    }
+
     /// Whether a front-end is connected, or the tap open.
     pub fn is_connected(&self) -> bool {
         self.0.connected

@@ -1,5 +1,5 @@
 //! Two hosts in one namespace: a bridge, two ringways with a tap on it each, and a QEMU guest that
-//! moves from one to the other while this side talks with it.
+//! moves from one to the other while this side talks with it. Or one host, with two ports for it.
 //!
 //! Limits: two QEMU at a time; both ringways and the bridge share this machine's processors.
 
@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail, ensure};
+use ringway_control::protocol::FdbReply;
 use ringway_guests::monitor::Monitor;
 use ringway_guests::numbered::{Numbered, Pace};
 use ringway_guests::process::LOOK_EVERY;
@@ -36,6 +37,9 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// pages that its emulated processor writes.
 pub const AT_ONCE: [u64; 2] = [2_000_000_000, 1000];
 
+/// How long pings are looked at while nothing happens.
+const QUIET_TIME: Duration = Duration::from_secs(1);
+
 /// Of the connections that are echoed: 3 MB/s.
 const ECHOED: Pace = Pace { chunk_len: 1 << 14, pause: Duration::from_millis(5) };
 
@@ -56,7 +60,8 @@ pub struct MigrationGuest {
 /// All of it.
 pub struct Scene<'a> {
     pub stage: &'a Stage,
-    pub ringways: [Ringway; 2],
+    /// One for each host.
+    pub ringways: Vec<Ringway>,
     pub guest: MigrationGuest,
     options: String,
     netdev: String,
@@ -67,6 +72,15 @@ pub struct Scene<'a> {
     listener: TcpListener,
     connections: Vec<Numbered>,
     ping: Process,
+    /// Longest time without an answer while nothing happened.
+    pub quiet_ms: f64,
+}
+
+/// The places between which a guest moves: ports of two hosts, or of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Places {
+    Hosts,
+    Ports,
 }
 
 /// Options of the guest's device, and how many queue pairs it has.
@@ -81,7 +95,8 @@ pub struct Device<'a> {
 pub struct Times {
     /// Of the guest, as QEMU counts it.
     pub downtime_ms: f64,
-    /// From the moment at which the destination runs to that at which the bridge has learned it.
+    /// From the moment at which the destination runs to that at which the bridge has learned it;
+    /// where both places are at one host, its ringway.
     pub learned_ms: f64,
     /// Longest time without an answer to a ping each 5 ms.
     pub silence_ms: f64,
@@ -90,9 +105,23 @@ pub struct Times {
 impl<'a> Scene<'a> {
     /// The guest is at the first host, and talks.
     pub fn start(stage: &'a Stage, device: Device<'_>) -> anyhow::Result<Self> {
+        Self::start_between(stage, Places::Hosts, device)
+    }
+
+    /// The guest is at the first of two places, and talks.
+    pub fn start_between(
+        stage: &'a Stage,
+        places: Places,
+        device: Device<'_>,
+    ) -> anyhow::Result<Self> {
         net::ip(&format!("link add {BRIDGE} type bridge"))?;
         net::set_up(BRIDGE, HERE, MTU)?;
-        let ringways = [start_ringway(stage, 0, device)?, start_ringway(stage, 1, device)?];
+        let ringways = match places {
+            Places::Hosts => {
+                vec![start_ringway(stage, 0, &[0], device)?, start_ringway(stage, 1, &[1], device)?]
+            }
+            Places::Ports => vec![start_ringway(stage, 0, &[0, 1], device)?],
+        };
         stage.step("guest");
         let netdev = if device.pairs > 1 { format!(",queues={}", device.pairs) } else { "".into() };
         let options = device.options.to_string();
@@ -121,9 +150,31 @@ impl<'a> Scene<'a> {
             listener,
             connections,
             ping,
+            quiet_ms: 0.0,
         };
         scene.connect()?;
+        let mark = scene.pings();
+        thread::sleep(QUIET_TIME);
+        scene.quiet_ms = scene.silence_ms(mark)?;
         Ok(scene)
+    }
+
+    /// How much ping has printed.
+    pub fn pings(&self) -> usize {
+        self.ping.printed().len()
+    }
+
+    /// Longest time since then without an answer to a ping.
+    pub fn silence_ms(&self, mark: usize) -> anyhow::Result<f64> {
+        let text = self.ping.printed();
+        silence::silence_ms(text.get(mark..).unwrap_or_default()).context("no answers to pings")
+    }
+
+    /// The ringway of a place, and the name of its port.
+    pub fn place(&self, host: usize) -> (&Ringway, String) {
+        let numbers_ports = self.ringways.len() == 1;
+        let ringway = &self.ringways[if numbers_ports { 0 } else { host }];
+        (ringway, port_name(if numbers_ports { host } else { 0 }))
     }
 
     /// Two connections, one opened by each side.
@@ -177,17 +228,21 @@ impl<'a> Scene<'a> {
 
     /// A QEMU at the other host that waits for the guest.
     pub fn start_incoming(&mut self, more: &[&str]) -> anyhow::Result<MigrationGuest> {
-        let more = [&["-incoming", "defer"], more].concat();
+        self.start_next(&[&["-incoming", "defer"], more].concat())
+    }
+
+    /// The same with these arguments, of which one says where the guest comes from.
+    pub fn start_next(&mut self, more: &[&str]) -> anyhow::Result<MigrationGuest> {
         let host = 1 - self.guest.host;
         self.started += 1;
-        start_qemu(self.stage, host, self.started - 1, [&self.options, &self.netdev], &more)
+        start_qemu(self.stage, host, self.started - 1, [&self.options, &self.netdev], more)
     }
 
     /// The guest moves to the other host over a socket.
     pub fn migrate(&mut self) -> anyhow::Result<Times> {
         let mut next = self.start_incoming(&[])?;
         set_speed(&mut self.guest.monitor, AT_ONCE)?;
-        let (printed, mark) = (self.ping.printed().len(), self.bridge.mark());
+        let (printed, mark) = (self.pings(), self.bridge.mark());
         self.begin(&mut next)?;
         let learned = self.wait_learned(next.host, mark)?;
         let told = wait_completed(&mut self.guest.monitor)?;
@@ -195,8 +250,7 @@ impl<'a> Scene<'a> {
         let resumed = next.monitor.wait_event("RESUME")?;
         self.guest = next;
         self.wait_alive()?;
-        let text = self.ping.printed().get(printed..).unwrap_or_default().to_string();
-        let silence_ms = silence::silence_ms(&text).context("no answers to pings")?;
+        let silence_ms = self.silence_ms(printed)?;
         Ok(Times { downtime_ms, learned_ms: (learned - resumed) * 1e3, silence_ms })
     }
 
@@ -224,30 +278,66 @@ impl<'a> Scene<'a> {
         self.guest.monitor.execute("migrate", &place).map(drop)
     }
 
-    /// Waits until the bridge has the guest behind that tap; when, in seconds since 1970.
+    /// Waits until the bridge has the guest behind that tap, or their ringway has it behind that
+    /// port; when, in seconds since 1970.
     pub fn wait_learned(&self, host: usize, mark: usize) -> anyhow::Result<f64> {
-        let entry = format!("{} dev {}", qemu::MAC, TAPS[host]);
-        self.bridge.wait_for(&entry, mark, LIMIT)?;
+        if self.ringways.len() > 1 {
+            let entry = format!("{} dev {}", qemu::MAC, TAPS[host]);
+            self.bridge.wait_for(&entry, mark, LIMIT)?;
+        } else {
+            self.wait_moved(host)?;
+        }
         Ok(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64())
+    }
+
+    fn wait_moved(&self, host: usize) -> anyhow::Result<()> {
+        let (ringway, port) = self.place(host);
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let fdb: FdbReply = ringway.told_json(&["fdb"])?;
+            let ports = fdb.addresses.iter().filter(|it| it.mac == qemu::MAC).map(|it| &it.port);
+            if ports.eq([&port]) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{} is not behind {port}: {fdb:?}", qemu::MAC);
+            thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// No front-end was cut off that was not to, nothing was wrong, and all content came back.
     pub fn finish(mut self) -> anyhow::Result<()> {
         self.end_connections()?;
-        for ringway in &self.ringways {
-            ringway.port("vm0")?.check_healthy(&["no_room", "link_down"])?;
+        for host in 0..2 {
+            let (ringway, port) = self.place(host);
+            ringway.port(&port)?.check_healthy(&["no_room", "link_down"])?;
         }
         drop(self.guest);
         self.ringways.into_iter().try_for_each(Ringway::finish)
     }
 }
 
-fn start_ringway(stage: &Stage, host: usize, device: Device<'_>) -> anyhow::Result<Ringway> {
+fn port_name(number: usize) -> String {
+    format!("vm{number}")
+}
+
+/// With a port for each of these places.
+fn start_ringway(
+    stage: &Stage,
+    host: usize,
+    places: &[usize],
+    device: Device<'_>,
+) -> anyhow::Result<Ringway> {
     let name = RINGWAYS[host];
     stage.step(name);
     let queues = if device.pairs > 1 { format!(",queues={}", device.pairs) } else { "".into() };
-    let guest = format!("vm0=vm:{},mac={}{queues}", socket(stage, host).display(), qemu::MAC);
-    let ports = [guest, format!("up=tap:{}", TAPS[host])];
+    // Two ports cannot have one address: there only the guest knows its own.
+    let mac = if places.len() > 1 { String::new() } else { format!(",mac={}", qemu::MAC) };
+    let guests = places.iter().enumerate().map(|(number, place)| {
+        let (name, socket) = (port_name(number), socket(stage, *place));
+        let mac = if number == 0 { format!(",mac={}", qemu::MAC) } else { mac.clone() };
+        format!("{name}=vm:{}{mac}{queues}", socket.display())
+    });
+    let ports: Vec<_> = guests.chain([format!("up=tap:{}", TAPS[host])]).collect();
     let ringway = Ringway::start_named(stage, name, &ports, &[])?;
     net::wait_exists(TAPS[host], true, TAP_LIMIT)?;
     net::ip(&format!("link set {} master {BRIDGE} mtu {MTU} up", TAPS[host]))?;
@@ -298,6 +388,6 @@ pub fn set_speed(monitor: &mut Monitor, [bytes, downtime_ms]: [u64; 2]) -> anyho
 
 /// The ring format that a guest at that host has.
 pub fn check_format(scene: &Scene<'_>, is_packed: bool) -> anyhow::Result<()> {
-    let port = scene.ringways[scene.guest.host].port("vm0")?;
-    port.check_negotiated(scene::format_name(is_packed), &[])
+    let (ringway, port) = scene.place(scene.guest.host);
+    ringway.port(&port)?.check_negotiated(scene::format_name(is_packed), &[])
 }

@@ -26,7 +26,7 @@ pub fn saved(stage: &Stage, options: &str, file: [&str; 2]) -> anyhow::Result<()
         scene.save_and_restore(file)?;
         stage.step("came back from a file at the other host");
     }
-    scene.throw_back()?;
+    scene.throw_back(["savevm saved", "loadvm saved"].map(str::to_owned))?;
     scene.finish()
 }
 
@@ -56,11 +56,11 @@ impl Scene<'_> {
 
     /// The guest is saved while it goes on, and thrown back to that time: what it knows of its
     /// connections is wrong then, so there are new ones.
-    fn throw_back(&mut self) -> anyhow::Result<()> {
+    pub fn throw_back(&mut self, lines: [String; 2]) -> anyhow::Result<()> {
         self.add_disk()?;
-        for line in ["savevm saved", "loadvm saved"] {
-            self.stage.step(line);
-            let said = self.guest.monitor.type_line(line)?;
+        for line in lines {
+            self.stage.step(&line);
+            let said = self.guest.monitor.type_line(&line)?;
             ensure!(said.is_empty(), "{line}: {said}");
             if line.starts_with("savevm") {
                 self.wait_alive().context("saved")?;
