@@ -21,7 +21,7 @@ const STRICT: &str = "set -e; mkdir work; cd work; pid=; trap 'cat log >&2 || :'
 
 /// Documents with commands, and how many of each there are at least. What a document has in blocks
 /// with a language (`sh`) needs more than ringway, and is not run.
-const DOCUMENTS: [(&str, usize); 9] = [
+const DOCUMENTS: [(&str, usize); 10] = [
     ("README.md", 12),
     ("docs/configuration.md", 1),
     ("docs/guide/laptop.md", 7),
@@ -30,6 +30,7 @@ const DOCUMENTS: [(&str, usize); 9] = [
     ("docs/guide/wireshark.md", 4),
     ("docs/guide/limits.md", 10),
     ("docs/guide/upgrade.md", 5),
+    ("docs/guide/migration.md", 5),
     ("docs/guide/troubleshooting.md", 7),
 ];
 

@@ -21,6 +21,7 @@ mod scenarios_evpn;
 mod scenarios_front_ends;
 mod scenarios_migration;
 mod scenarios_migration_given_up;
+mod scenarios_migration_guide;
 mod scenarios_migration_pages;
 mod scenarios_migration_saved;
 mod scenarios_nat;

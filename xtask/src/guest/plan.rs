@@ -15,10 +15,10 @@ use super::scenarios_unikernel::{self, DeviceCase, UnikernelCase};
 use super::{
     scenarios_arrivals, scenarios_attach, scenarios_bench, scenarios_captures, scenarios_coalesce,
     scenarios_control, scenarios_dpdk, scenarios_driver, scenarios_evpn, scenarios_front_ends,
-    scenarios_migration, scenarios_migration_given_up, scenarios_migration_pages, scenarios_nat,
-    scenarios_nat_ends, scenarios_nat_forward, scenarios_offload, scenarios_ovs, scenarios_pairs,
-    scenarios_poll, scenarios_qemu, scenarios_restart, scenarios_restart_dpdk, scenarios_uml,
-    scenarios_why,
+    scenarios_migration, scenarios_migration_given_up, scenarios_migration_guide,
+    scenarios_migration_pages, scenarios_nat, scenarios_nat_ends, scenarios_nat_forward,
+    scenarios_offload, scenarios_ovs, scenarios_pairs, scenarios_poll, scenarios_qemu,
+    scenarios_restart, scenarios_restart_dpdk, scenarios_uml, scenarios_why,
 };
 use crate::unikernel::MachineType;
 
@@ -75,7 +75,7 @@ fn longer(name: &str) -> Duration {
 /// A name, what it needs, the seconds after which it is killed, and what it does.
 type Row = (&'static str, Needs, u64, fn(&Stage) -> anyhow::Result<()>);
 
-const ROWS: [Row; 66] = [
+const ROWS: [Row; 67] = [
     ("dpdk_vhost", DpdkDevice, 90, scenarios_driver::vhost),
     ("uml_pair_split", Uml, 120, |stage| scenarios_uml::pair(stage, false, None)),
     ("uml_pair_packed", Uml, 120, |stage| scenarios_uml::pair(stage, true, None)),
@@ -124,6 +124,7 @@ const ROWS: [Row; 66] = [
     ("migration_given_up_newest", NewestQemu, 150, |stage| {
         scenarios_migration_given_up::given_up(stage, ",packed=on")
     }),
+    ("migration_guide", Qemu, 150, scenarios_migration_guide::guide),
     ("migration_saved", Qemu, 150, |stage| scenarios_migration_saved::saved(stage, "", BY_PROGRAM)),
     ("migration_saved_newest", NewestQemu, 150, |stage| {
         scenarios_migration_saved::saved(stage, ",packed=on", BY_QEMU)
