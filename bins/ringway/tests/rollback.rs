@@ -7,6 +7,7 @@
 mod common;
 mod shell;
 
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, exit};
@@ -19,7 +20,11 @@ use ringway_supervisor::slots::{Keep, SlotRange};
 use ringway_supervisor::wire::{
     Bytes, List, MESSAGE_LEN_MAX, Offence, Text, ToData, ToSupervisor, Versions, WIRE_VERSION_MIN,
 };
-use ringway_testkit::{AnyUserGuest, GuestOptions, Rng, Traffic};
+use ringway_testkit::{
+    Answer, AnyUserGuest, GuestOptions, RAW_FEATURES, REGIONS, RawFrontEnd, Rng, Traffic,
+};
+use ringway_virtq::Format;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const RINGWAY: &str = env!("CARGO_BIN_EXE_ringway");
 
@@ -35,7 +40,12 @@ const STEPS: [(&str, &str, &str); 7] = [
     ("checks", "the old supervisor goes on: this one cannot", "it did not say within 2s"),
 ];
 
-const TESTS: [&str; 3] = ["rollback", "whatever_is_said", "the_next_one_is_told_of_changes"];
+const TESTS: [&str; 4] = [
+    "rollback",
+    "whatever_is_said",
+    "the_next_one_is_told_of_changes",
+    "a_guest_that_is_migrated_keeps_its_program",
+];
 
 /// How many programs say anything, and how many messages each.
 const SEEDS: Extent = Extent::new("RINGWAY_ROLLBACK_SEEDS", 12, 300);
@@ -68,7 +78,7 @@ fn main() {
             }
         }
         _ if !is_wanted(&arguments) => {
-            println!("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out");
+            println!("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out");
         }
         _ => {
             // All mostly wait.
@@ -76,11 +86,12 @@ fn main() {
                 scope.spawn(all_steps);
                 scope.spawn(whatever_is_said);
                 scope.spawn(the_next_one_is_told_of_changes);
+                scope.spawn(a_guest_that_is_migrated_keeps_its_program);
             });
             for name in TESTS {
                 println!("test {name} ... ok");
             }
-            println!("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+            println!("test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
         }
     }
 }
@@ -290,6 +301,52 @@ fn the_next_one_is_told_of_changes() {
     };
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("it ended: exit status 7"), "{said}");
+}
+
+/// An older program would write into the guest's memory and mark nothing.
+fn a_guest_that_is_migrated_keeps_its_program() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = ["--port", "a=vm:a.sock", "--port", "b=vm:b.sock"];
+    let ringway = Ringway::run(directory.path(), &ports);
+    let socket = directory.path().join("a.sock");
+    let mut front_end = RawFrontEnd::connect(&socket).expect("it listens");
+    front_end.bring_up(Format::Split).expect("a good device");
+    let program = directory.path().join("ready-ends");
+    std::fs::copy(std::env::current_exe().expect("it runs"), &program).expect("room");
+    let older = ["upgrade", program.to_str().expect("text")];
+    for _ in 0..2 {
+        log(&mut front_end, true);
+        let refused = ringway.refused(&older);
+        let parts = ["port a is being migrated", "cannot mark", "migrate_cancel", "version 1"];
+        assert!(parts.iter().all(|part| refused.contains(part)), "{refused}");
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+        let before = ringway.data_plane();
+        ringway.told(&["upgrade"]);
+        assert_ne!(ringway.data_plane(), before, "this one marks pages");
+        assert_eq!(ringway.state("a").as_deref(), Some("migrating"));
+        log(&mut front_end, false);
+        let refused = ringway.refused(&older);
+        assert!(refused.contains("it ended: exit status 3"), "{refused}");
+        wait_for("this one", || (program_of(&ringway) == Path::new(RINGWAY)).then_some(()));
+    }
+    assert!(!ringway.log().contains("front-end gone"), "{}", ringway.log());
+}
+
+/// Pages that are written are to be marked, or are not any more.
+fn log(front_end: &mut RawFrontEnd, is_on: bool) {
+    const SET_LOG_BASE: u32 = 6;
+    const SET_FEATURES: u32 = 2;
+    const LOG_LEN: u64 = (REGIONS[1].0 + REGIONS[1].1) / (8 * 4096);
+    if is_on {
+        let log = memfd_create("log", MemfdFlags::CLOEXEC).expect("a file");
+        ftruncate(&log, LOG_LEN).expect("room");
+        let payload = [LOG_LEN, 0].map(u64::to_le_bytes).concat();
+        let answer = front_end.request(SET_LOG_BASE, &payload, &[log.as_fd()]);
+        assert_eq!(answer.expect("a good device"), Answer::Bytes(payload));
+    }
+    let features = RAW_FEATURES | u64::from(is_on) << 26;
+    let answer = front_end.request(SET_FEATURES, &features.to_le_bytes(), &[]);
+    assert!(answer.expect("a good device").is_done());
 }
 
 fn all_steps() {

@@ -164,6 +164,11 @@ impl<F> Link<F> {
         gone.flat_map(|frame| frame.fds).collect()
     }
 
+    /// Whether a request is kept there.
+    pub fn holds(&self, slot: u16) -> bool {
+        self.slots.contains_key(&slot)
+    }
+
     /// All that is kept, in the order of replay.
     pub fn replay(&self) -> impl Iterator<Item = (u16, &Frame<F>)> {
         self.slots.iter().map(|(&slot, frame)| (slot, frame))

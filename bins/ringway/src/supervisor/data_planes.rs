@@ -48,7 +48,8 @@ impl Supervisor {
                 if !self.planes.has_begun() {
                     StationFile::recall(&mut self.ports, &self.setup.identity);
                 }
-                self.planes.load(plane, &mut self.ports, &self.setup);
+                let loaded = self.planes.load(plane, &mut self.ports, &self.setup);
+                loaded.unwrap_or_else(|why| self.refuses(plane, &why));
             }
             Effect::Go { plane, positions, is_alone } => {
                 self.planes.go(plane, &positions, is_alone, &self.ports);
@@ -66,8 +67,8 @@ impl Supervisor {
                 }
             }
             Effect::Settle { plane } => {
-                let orders = self.planes.get(plane).map(|it| take(&mut it.debts.orders));
-                self.settle_orders(orders.unwrap_or_default());
+                let debts = self.planes.get(plane).map(|plane| take(&mut plane.debts.orders));
+                self.settle_orders(debts.unwrap_or_default());
             }
             Effect::Serves { .. } => {
                 self.ports.forget_seen_ips(self.planes.tells_of_guests());
@@ -84,10 +85,8 @@ impl Supervisor {
     }
 
     fn start_plane(&mut self, number: PlaneNumber, program: Program, is_bare: bool) {
-        let program = match (program, &self.programs.other) {
-            (Program::Other, Some(other)) => other,
-            _ => &self.programs.running,
-        };
+        let other = self.programs.other.as_ref().filter(|_| program == Program::Other);
+        let program = other.unwrap_or(&self.programs.running);
         let given = if is_bare { vec![] } else { self.planes.all_descriptors(&self.ports) };
         let started = Plane::start(program, given);
         if let Err(why) = started.and_then(|plane| self.planes.add(number, plane)) {
@@ -256,9 +255,9 @@ impl Supervisor {
         self.follow(verdict);
     }
 
-    /// Workers have ended: the rest of the process follows when the memory of all guests is
-    /// unmapped. The first one is not waited for; after others it is known only then how it ended,
-    /// and so when the next one may start.
+    /// Workers have ended: the rest of the process follows when all memory of guests is unmapped.
+    /// The first one is not waited for; how others ended, and so when the next one may start, is
+    /// known only then.
     pub(super) fn on_worker_end(&mut self) {
         self.planes.journal.drain();
         if !(self.planes.is_running() && self.planes.journal.is_dead()) {

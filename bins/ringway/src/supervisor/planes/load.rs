@@ -18,10 +18,23 @@ use crate::supervisor::setup::Setup;
 const HELD: &str = "its front-end waits a few seconds: data planes end again and again, the last \
                     one while it served this port";
 
+/// The advice about a program that cannot serve a guest that is being migrated.
+const MIGRATES: &str = "is being migrated, and this program cannot mark the pages that it writes: \
+                        upgrade when the migration has ended, or cancel it first (QEMU: \
+                        migrate_cancel)";
+
 impl Planes {
     /// Whether the data plane that serves says which guests run.
     pub fn tells_of_guests(&self) -> bool {
         self.current().is_none_or(|plane| plane.socket.speaks >= WIRE_VERSION_LOGS)
+    }
+
+    /// Why a data plane that has said hello cannot be given what there is, if it cannot.
+    fn why_not_load(&mut self, number: PlaneNumber, ports: &Ports) -> Option<String> {
+        let plane = self.get(number).filter(|plane| plane.socket.speaks < WIRE_VERSION_LOGS)?;
+        let port = ports.logging()?;
+        let speaks = plane.socket.speaks;
+        Some(format!("port {} {MIGRATES} (it speaks version {speaks})", port.spec.name))
     }
 
     /// All file descriptors that a data plane gets.
@@ -36,11 +49,20 @@ impl Planes {
     }
 
     /// Gives a data plane everything that there is: ports, front-ends and what was kept of them.
-    pub fn load(&mut self, number: PlaneNumber, ports: &mut Ports, setup: &Setup) {
+    ///
+    /// # Errors
+    /// It cannot serve a front-end, and why.
+    pub fn load(
+        &mut self,
+        number: PlaneNumber,
+        ports: &mut Ports,
+        setup: &Setup,
+    ) -> Result<(), String> {
+        self.why_not_load(number, ports).map_or(Ok(()), Err)?;
         let has_routers = ports.has_routers();
         let settings = spec_text::settings(&setup.settings, setup.workers, has_routers);
         let is_next = self.is_next(number);
-        let Some(mut plane) = self.remove(number) else { return };
+        let Some(mut plane) = self.remove(number) else { return Ok(()) };
         plane.may_route = has_routers;
         plane.begin_filling(&ToData::Config { settings });
         for (&id, port) in ports.iter_mut() {
@@ -63,6 +85,7 @@ impl Planes {
             ports.complain(id, HELD);
         }
         self.insert(number, plane);
+        Ok(())
     }
 
     fn load_front_end(&mut self, plane: &mut Plane, id: PortId, port: &SupervisedPort) {

@@ -19,6 +19,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use ringway_foreign::{DeferredDrop, UntrustedFd};
 use ringway_host::{EventFd, Poller};
+use ringway_supervisor::keep::slot;
 use ringway_supervisor::wire::{
     KNOWN_STATIONS_MAX, KnownStation, List, SEEN_IPS_MAX, SeenIp, ToData, ToSupervisor,
 };
@@ -322,6 +323,13 @@ impl Ports {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A port whose front-end has told a log in which written pages are to be marked.
+    pub fn logging(&self) -> Option<&SupervisedPort> {
+        let has_log =
+            |port: &&SupervisedPort| port.link().is_some_and(|link| link.kept.holds(slot::LOG));
+        self.values().find(has_log)
     }
 
     /// A router knows something else of its stations.

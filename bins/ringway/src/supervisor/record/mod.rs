@@ -23,8 +23,11 @@ use crate::config::{LowOption, Settings};
 pub use link::{LinkHead, LinkRecord};
 pub use port::{ListenerRecord, NewcomerRecord, PortRecord, TapRecord, VmRecord};
 
-/// The version of what is written here. Another one is not read.
+/// The version of what is written here.
 pub const RECORD_VERSION: u32 = 1;
+/// The same while a front-end has told a log in which written pages are to be marked: programs that
+/// would not do that do not read it. No other version is read.
+pub const RECORD_VERSION_LOGS: u32 = 2;
 
 /// In a store, the key of the document about the whole.
 pub const WHOLE: &str = "whole";
@@ -207,6 +210,11 @@ impl Whole {
         }
     }
 
+    /// Only programs that mark written pages in a front-end's log may go on from here.
+    pub fn needs_log(&mut self) {
+        self.version = RECORD_VERSION_LOGS;
+    }
+
     /// Reads the first document.
     ///
     /// # Errors
@@ -218,8 +226,9 @@ impl Whole {
         }
         let Version { version } = serde_json::from_str(text).context("its record")?;
         ensure!(
-            version == RECORD_VERSION,
-            "the record has version {version}, and this program reads version {RECORD_VERSION}"
+            (RECORD_VERSION..=RECORD_VERSION_LOGS).contains(&version),
+            "the record has version {version}, and this program reads versions {RECORD_VERSION} to \
+             {RECORD_VERSION_LOGS}"
         );
         let whole: Self = serde_json::from_str(text).context("its record")?;
         ensure!(whole.ports.len() <= PORTS_MAX, "more than {PORTS_MAX} ports");
@@ -266,4 +275,34 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let half = |digit: u8| char::from(digit).to_digit(16);
     let byte = |pair: &[u8]| u8::try_from(half(pair[0])? << 4 | half(*pair.get(1)?)?).ok();
     text.as_bytes().chunks(2).map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(has_log: bool) -> String {
+        let settings = Settings::new("/run/control.sock".into());
+        let common = Common { settings: &settings, over: &[], identity: ("machine", &[1]) };
+        let path = PathBuf::from("/run/control.sock");
+        let control = ListenerRecord { fd: 0, path, file: (0, 0), made_for: (0, 0) };
+        let mut whole = Whole::new(&common, control);
+        if has_log {
+            whole.needs_log();
+        }
+        serde_json::to_string(&whole).expect("a document")
+    }
+
+    /// Programs before those that mark pages read version 1 alone.
+    #[test]
+    fn a_record_says_that_written_pages_are_to_be_marked() {
+        for (has_log, version) in [(false, 1), (true, 2)] {
+            let text = written(has_log);
+            assert!(text.contains(&format!("\"version\":{version},")), "{text}");
+            Whole::read(&text).expect("both are read");
+        }
+        let later = written(true).replace("\"version\":2,", "\"version\":3,");
+        let why = Whole::read(&later).expect_err("it is not known").to_string();
+        assert!(why.contains("version 3") && why.contains("1 to 2"), "{why}");
+    }
 }

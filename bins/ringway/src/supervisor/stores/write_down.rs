@@ -101,6 +101,9 @@ impl<'a> View<'a> {
         let common = Common { settings: &self.setup.settings, over: &self.setup.over, identity };
         let mut whole = Whole::new(&common, self.control.record(fds));
         whole.started_ms = self.setup.started_ms;
+        if self.ports.logging().is_some() {
+            whole.needs_log();
+        }
         (whole.workers, whole.file) = (self.setup.workers, self.setup.file.clone());
         let planes::PlaneCounts { deaths, upgrades, forbidden_call, .. } = self.planes.counts;
         whole.counts = CountsRecord { deaths, upgrades, forbidden_call };
