@@ -33,8 +33,9 @@ pub use supervisor::supervisor;
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 30] = [
+pub const TARGETS: [(&str, Target); 31] = [
     ("codec", wire::codec),
+    ("device_state", wire::device_state),
     ("bridge_fdb", wire::bridge_fdb),
     ("session", |data| drop(session(data))),
     ("supervisor", |data| _ = supervisor(data)),

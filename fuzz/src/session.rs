@@ -22,7 +22,7 @@ const STEPS_MAX: usize = 64;
 const RINGS: usize = 3;
 
 /// The requests that are put together, by number, and how many descriptors each needs.
-const REQUESTS: [(u8, usize); 34] = [
+const REQUESTS: [(u8, usize); 36] = [
     (1, 0),
     (2, 0),
     (3, 0),
@@ -57,6 +57,8 @@ const REQUESTS: [(u8, usize); 34] = [
     (39, 0),
     (40, 0),
     (12, 0),
+    (42, 1),
+    (43, 0),
 ];
 
 /// Split, packed, without bit 30, with event index, with a log of pages; and one that was not
@@ -64,8 +66,8 @@ const REQUESTS: [(u8, usize); 34] = [
 const FEATURES: [u64; 6] =
     [1 << 32 | 1 << 30, 5 << 32 | 1 << 30, 1 << 32, 0x1_7000_0020, 0x1_4400_0000, 1 << 63];
 
-/// The protocol feature without which there is no log of pages.
-const LOG_SHMFD: u64 = 1 << 1;
+/// The protocol features without which there is no log of pages, and no state of the device.
+const LOG_AND_STATE: u64 = 1 << 1 | 1 << 19;
 
 /// Positions that mean something: fresh rings, DPDK's and User Mode Linux's words, nonsense.
 const BASES: [u32; 6] = [0, 0x8000_8000, 0x8000, 3, 0x0003_8005, u32::MAX];
@@ -92,6 +94,7 @@ pub fn session(data: &[u8]) -> Reached {
         has_control_queue: true,
         config: vec![0; 24],
         memory_slots_max: 4,
+        has_device_state: true,
     });
     let mut host = Host::default();
     let [begin, rest @ ..] = data else { return host.reached };
@@ -125,7 +128,7 @@ pub fn session(data: &[u8]) -> Reached {
 /// chance.
 fn beginning(bits: u8) -> Vec<(Vec<u8>, usize)> {
     let region = u64s(&[1, 0x10_0000, 0x10_0000, 0x7000_0000, 0]);
-    let mut all = vec![(message(16, &u64s(&[LOG_SHMFD])), 0, 1)];
+    let mut all = vec![(message(16, &u64s(&[LOG_AND_STATE])), 0, 1)];
     all.push((message(2, &u64s(&[FEATURES[usize::from(bits >> 6)]])), 0, 1));
     all.push((message(5, &region), 1, 2));
     for ring in 0..2u32 {
@@ -184,12 +187,13 @@ fn known(kind: u8, a: u8, b: u8) -> Vec<u8> {
         // With the flag that there is no descriptor, where there is none.
         12..=14 => u64s(&[u64::from(ring) | if fds == 0 { 1 << 8 } else { 0 }]),
         11 | 18 => u32s(&[ring, u32::from(b & 1)]),
-        16 if a < 0x80 => u64s(&[LOG_SHMFD]),
+        16 if a < 0x80 => u64s(&[LOG_AND_STATE]),
         16 => u64s(&[u64::from(a) << 9 | u64::from(b)]),
         20 => u64s(&[u64::from(a) << 8 | u64::from(b)]),
         24 | 25 => u32s(&[u32::from(a), u32::from(b) % 8, 0, 0, 0]),
         37 | 38 => [u64s(&[0]), u64s(&region(a))].concat(),
         39 => u64s(&[[0, 15, 0x100][pick(3)]]),
+        42 => u32s(&[u32::from(a % 3), u32::from(b) / 0x80]),
         _ => u64s(&[u64::from(a)]),
     };
     message(request, &payload)
@@ -297,14 +301,17 @@ fn name(effect: &Effect) -> &'static str {
         Effect::BackendChannel(_) => "BackendChannel",
         Effect::AnnounceMac(_) => "AnnounceMac",
         Effect::SetMtu(_) => "SetMtu",
+        Effect::TransferState { .. } => "TransferState",
+        Effect::CheckState => "CheckState",
     }
 }
 
 /// Names of all effects.
-pub const EFFECTS: [&str; 19] = [
+pub const EFFECTS: [&str; 21] = [
     "AddMemory",
     "AnnounceMac",
     "BackendChannel",
+    "CheckState",
     "DiscardPackets",
     "DropLog",
     "Features",
@@ -320,5 +327,6 @@ pub const EFFECTS: [&str; 19] = [
     "SetMtu",
     "StartQueue",
     "StopQueue",
+    "TransferState",
     "WatchKicks",
 ];

@@ -1,6 +1,7 @@
 //! Messages of a front-end: bytes to messages.
 
 use ringway_vhost_user::codec;
+use ringway_vhost_user::device_state::DeviceState;
 
 use crate::bridge_fdb;
 use crate::neighbour::{self, Neighbour, NeighbourEntry, Owner};
@@ -19,6 +20,24 @@ pub(crate) fn codec(data: &[u8]) {
         if !matches!(message.request, ringway_vhost_user::Request::Malformed { .. }) {
             assert!(again.is_ok_and(|again| again.request.code() == message.request.code()));
         }
+    }
+}
+
+/// A device's state from another host: any bytes; and items of known and unknown kinds, each with
+/// its length, behind a right beginning.
+pub(crate) fn device_state(data: &[u8]) {
+    let _ = DeviceState::decode(data);
+    let mut bytes = DeviceState::default().encode();
+    let mut rest = data;
+    while let [kind, version, len, behind @ ..] = rest {
+        let (content, behind) = behind.split_at(usize::from(*len).min(behind.len()));
+        rest = behind;
+        bytes.extend([kind % 4, 0, u8::from(*version > 0xf0) + 1, 0]);
+        bytes.extend(u32::from(*len).to_le_bytes());
+        bytes.extend(content);
+    }
+    if let Ok(state) = DeviceState::decode(&bytes) {
+        assert_eq!(DeviceState::decode(&state.encode()), Ok(state), "as it was read");
     }
 }
 

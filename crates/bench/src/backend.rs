@@ -152,6 +152,7 @@ impl Backend {
             has_control_queue: false,
             config: config.encode().to_vec(),
             memory_slots_max: ringway_virtq::REGIONS_MAX as u64,
+            has_device_state: false,
         }
     }
 

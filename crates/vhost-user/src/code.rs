@@ -33,4 +33,6 @@ pub(crate) const ADD_MEM_REG: u32 = 37;
 pub(crate) const REM_MEM_REG: u32 = 38;
 pub(crate) const SET_STATUS: u32 = 39;
 pub(crate) const GET_STATUS: u32 = 40;
+pub(crate) const GET_SHARED_OBJECT: u32 = 41;
+pub(crate) const SET_DEVICE_STATE_FD: u32 = 42;
 pub(crate) const CHECK_DEVICE_STATE: u32 = 43;

@@ -14,8 +14,8 @@ use thiserror::Error;
 pub use encode::{encode, encode_config_change, encode_reply};
 
 use crate::message::{
-    LogArea, MemoryRange, MemoryRegion, Message, Reply, Request, VringAddress, VringFd,
-    WhyMalformed, code,
+    LogArea, MemoryRange, MemoryRegion, Message, Reply, Request, StateRequest, VringAddress,
+    VringFd, WhyMalformed, code,
 };
 
 /// Bytes of a header.
@@ -180,8 +180,10 @@ fn parse_request(
         }
         code::SET_STATUS => Request::SetStatus(payload.u64()?),
         code::GET_STATUS => Request::GetStatus,
+        code::SET_DEVICE_STATE_FD => Request::SetDeviceStateFd(state_request(payload, fds)?),
+        code::CHECK_DEVICE_STATE => Request::CheckDeviceState,
         code::IOTLB_MSG | code::SET_VRING_ENDIAN | code::VRING_KICK => Request::NotOffered { code },
-        26..=code::GPU_SET_SOCKET | 41..=code::CHECK_DEVICE_STATE => Request::NotOffered { code },
+        26..=code::GPU_SET_SOCKET | code::GET_SHARED_OBJECT => Request::NotOffered { code },
         _ => Request::Unknown { code },
     })
 }
@@ -216,6 +218,15 @@ fn region(range: MemoryRange, mmap_offset: u64, fd: UntrustedFd) -> MemoryRegion
 fn log_area(mut payload: Payload<'_>, mut fds: Vec<UntrustedFd>) -> Result<LogArea, WhyMalformed> {
     let (size, offset) = (payload.u64()?, payload.u64()?);
     Ok(LogArea { size, offset, fd: one_fd(&mut fds).ok() })
+}
+
+/// The same holds here.
+fn state_request(
+    mut payload: Payload<'_>,
+    mut fds: Vec<UntrustedFd>,
+) -> Result<StateRequest, WhyMalformed> {
+    let (direction, phase) = (payload.u32()?, payload.u32()?);
+    Ok(StateRequest { direction, phase, fd: one_fd(&mut fds).ok() })
 }
 
 fn vring_address(mut payload: Payload<'_>) -> Result<VringAddress, WhyMalformed> {

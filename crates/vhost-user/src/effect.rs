@@ -105,6 +105,26 @@ pub enum Effect {
     AnnounceMac([u8; 6]),
     /// The front-end gives the guest this MTU, in bytes.
     SetMtu(u16),
+    /// A transfer of the device's state begins when the reply is on its way. Fails where it cannot
+    /// begin: another one runs, or the file is neither a pipe nor a Unix stream socket.
+    TransferState {
+        /// Which way.
+        direction: StateDirection,
+        /// A pipe, or a socket, or something else.
+        fd: UntrustedFd,
+    },
+    /// The last transfer has ended well; otherwise this fails. Not to be asked for before it has
+    /// ended.
+    CheckState,
+}
+
+/// The direction in which a device's state goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateDirection {
+    /// The back-end writes it: the guest leaves.
+    Save,
+    /// The back-end reads it: the guest comes.
+    Load,
 }
 
 /// The consequences of a request.
@@ -175,6 +195,8 @@ pub(crate) enum Answer {
     Nack,
     /// Known already.
     Reply(Reply),
+    /// If the effects succeed, and if they do not.
+    Either { done: Reply, failed: Reply },
     /// The position of this ring, known when it has stopped.
     Base { index: u16 },
 }

@@ -16,6 +16,7 @@
 
 mod code;
 pub mod codec;
+pub mod device_state;
 mod effect;
 pub mod frontend;
 mod listener;
@@ -29,12 +30,12 @@ mod socket;
 mod socket_error;
 mod transport;
 
-pub use effect::{Applied, Effect, Outcome, PendingReply};
+pub use effect::{Applied, Effect, Outcome, PendingReply, StateDirection};
 pub use frontend::{Frontend, FrontendError, QueueStart};
 pub use listener::{Access, Listener, Made, take_path};
 pub use message::{
     CONFIG_LEN_MAX, LogArea, MemoryRange, MemoryRegion, Message, ProtocolFeatures, Reply, Request,
-    VringAddress, VringFd, WhyMalformed,
+    StateRequest, VringAddress, VringFd, WhyMalformed,
 };
 pub use names::request_name;
 pub use refusal::Refusal;

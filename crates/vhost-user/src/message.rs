@@ -3,7 +3,7 @@
 //! A [`Request`] owns the file descriptors that came with it; whatever drops the request closes
 //! them. Indexes and sizes are kept as wide as on the wire, so that nothing is cut off before it
 //! has been checked. What this back-end never offers (IOTLB, in-flight buffers, postcopy, crypto,
-//! in-band kicks) exists only as [`Request::NotOffered`].
+//! shared objects, in-band kicks) exists only as [`Request::NotOffered`].
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -44,6 +44,8 @@ bitflags! {
         const CONFIGURE_MEM_SLOTS = 1 << 15;
         /// `SET_STATUS`, `GET_STATUS`
         const STATUS = 1 << 16;
+        /// `SET_DEVICE_STATE_FD`, `CHECK_DEVICE_STATE`
+        const DEVICE_STATE = 1 << 19;
     }
 }
 
@@ -139,6 +141,18 @@ pub struct VringFd {
     pub fd: Option<UntrustedFd>,
 }
 
+/// `SET_DEVICE_STATE_FD`: what the back-end knows of the guest beside its memory and its rings is
+/// to go through a file, or comes through it.
+#[derive(Debug)]
+pub struct StateRequest {
+    /// 0: the back-end writes it. 1: the back-end reads it.
+    pub direction: u32,
+    /// 0: the device is stopped. The document has no other.
+    pub phase: u32,
+    /// A pipe or a socket; `None`: none came.
+    pub fd: Option<UntrustedFd>,
+}
+
 /// Everything a front-end may ask of a network back-end.
 #[derive(Debug)]
 #[allow(missing_docs)] // the variants are the document's requests, the fields its payloads
@@ -192,6 +206,8 @@ pub enum Request {
     RemMemReg(MemoryRange),
     SetStatus(u64),
     GetStatus,
+    SetDeviceStateFd(StateRequest),
+    CheckDeviceState,
     /// In the document, but belongs to a protocol feature that is never offered.
     NotOffered {
         code: u32,
@@ -286,6 +302,10 @@ impl Reply {
     pub const ACK: Self = Self::U64(0);
     /// "Refused."
     pub const NACK: Self = Self::U64(1);
+    /// Of `SET_DEVICE_STATE_FD`: done, and no file descriptor comes with the reply (bit 8).
+    pub const STATE_ACK: Self = Self::U64(1 << 8);
+    /// The same: refused.
+    pub const STATE_NACK: Self = Self::U64(1 << 8 | 1);
 }
 
 impl Request {
@@ -321,6 +341,8 @@ impl Request {
             Self::RemMemReg(_) => code::REM_MEM_REG,
             Self::SetStatus(_) => code::SET_STATUS,
             Self::GetStatus => code::GET_STATUS,
+            Self::SetDeviceStateFd(_) => code::SET_DEVICE_STATE_FD,
+            Self::CheckDeviceState => code::CHECK_DEVICE_STATE,
             Self::NotOffered { code } | Self::Unknown { code } | Self::Malformed { code, .. } => {
                 *code
             }
@@ -333,6 +355,7 @@ impl Request {
             Self::SetMemTable(regions) => regions.iter().map(|region| region.fd.as_fd()).collect(),
             Self::AddMemReg(region) => vec![region.fd.as_fd()],
             Self::SetLogBase(area) => area.fd.iter().map(|fd| fd.as_fd()).collect(),
+            Self::SetDeviceStateFd(state) => state.fd.iter().map(|fd| fd.as_fd()).collect(),
             Self::SetVringKick(vring) | Self::SetVringCall(vring) | Self::SetVringErr(vring) => {
                 vring.fd.iter().map(|fd| fd.as_fd()).collect()
             }
@@ -354,5 +377,7 @@ pub(crate) fn has_own_reply(code: u32) -> bool {
             | code::GET_CONFIG
             | code::GET_MAX_MEM_SLOTS
             | code::GET_STATUS
+            | code::SET_DEVICE_STATE_FD
+            | code::CHECK_DEVICE_STATE
     )
 }

@@ -2,7 +2,7 @@
 
 /// The document's name of a request, for messages to people.
 pub fn request_name(code: u32) -> &'static str {
-    const NAMES: [&str; 40] = [
+    const NAMES: [&str; 43] = [
         "GET_FEATURES",
         "SET_FEATURES",
         "SET_OWNER",
@@ -43,6 +43,9 @@ pub fn request_name(code: u32) -> &'static str {
         "REM_MEM_REG",
         "SET_STATUS",
         "GET_STATUS",
+        "GET_SHARED_OBJECT",
+        "SET_DEVICE_STATE_FD",
+        "CHECK_DEVICE_STATE",
     ];
     let at = usize::try_from(code).ok().and_then(|code| code.checked_sub(1));
     at.and_then(|at| NAMES.get(at)).copied().unwrap_or("unknown request")

@@ -148,6 +148,29 @@ pub enum Refusal {
         /// As sent.
         status: u64,
     },
+    /// A transfer of the device's state without the protocol feature.
+    #[error("{}: the protocol feature DEVICE_STATE was not accepted", request_name(*.code))]
+    StateNotAccepted {
+        /// The code of the request.
+        code: u32,
+    },
+    /// A transfer that the document does not know.
+    #[error("SET_DEVICE_STATE_FD: direction {direction} in phase {phase} is not known")]
+    UnknownTransfer {
+        /// As sent.
+        direction: u32,
+        /// As sent.
+        phase: u32,
+    },
+    /// A transfer of the state of a device that runs.
+    #[error("SET_DEVICE_STATE_FD: ring {index} runs")]
+    StateOfRunning {
+        /// The first such ring.
+        index: u16,
+    },
+    /// A transfer without a file.
+    #[error("SET_DEVICE_STATE_FD: no file descriptor came with it")]
+    StateWithoutFile,
     /// A file descriptor could not be duplicated.
     #[error("no file descriptor left: {0}")]
     NoFd(#[from] io::Error),

@@ -55,6 +55,8 @@ pub struct Offer {
     pub config: Vec<u8>,
     /// Most memory regions at a time.
     pub memory_slots_max: u64,
+    /// Whether the device's state can be saved and loaded.
+    pub has_device_state: bool,
 }
 
 /// One connection's state.
@@ -137,13 +139,13 @@ impl Session {
         };
         let settled = self.settle(&mut plan);
         // A request with a reply of its own is answered even when it is refused, because its sender
-        // waits: by a reply without payload, as the document wants it for GET_CONFIG.
+        // waits.
         let (answer, refused) = match (answer, settled) {
             (Ok(answer), Ok(())) => (answer, None),
             (Ok(Answer::Ack), Err(refusal)) => (Answer::Nack, Some(refusal)),
             (Ok(answer), Err(refusal)) => (answer, Some(refusal)),
             (Err(refusal), _) if has_own_reply(code) => {
-                (Answer::Reply(Reply::Empty), Some(refusal))
+                (Answer::Reply(Self::refused_reply(code)), Some(refusal))
             }
             (Err(refusal), _) => (Answer::Nack, Some(refusal)),
         };
@@ -166,6 +168,7 @@ impl Session {
             Answer::Ack if applied.ok => pending.reply_wanted.then_some(Reply::ACK),
             Answer::Ack | Answer::Nack => pending.reply_wanted.then_some(Reply::NACK),
             Answer::Reply(reply) => Some(reply),
+            Answer::Either { done, failed } => Some(if applied.ok { done } else { failed }),
             Answer::Base { index } => self.rings.get_mut(usize::from(index)).map(|ring| {
                 Reply::VringState { index: u32::from(index), base: ring.answer_base(format) }
             }),
@@ -216,6 +219,8 @@ impl Session {
             Request::GetStatus => return reply_u64(self.status.into()),
             Request::GetConfig { offset, size, flags } => return self.config(offset, size, flags),
             Request::GetVringBase { index } => return self.stop_for_base(index, plan),
+            Request::SetDeviceStateFd(state) => return self.transfer_state(state, plan),
+            Request::CheckDeviceState => return self.check_state(plan),
             Request::SetOwner => {}
             Request::ResetOwner => self.disable_all(plan),
             Request::SetFeatures(features) => self.accept_features(features, plan)?,

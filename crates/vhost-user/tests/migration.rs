@@ -5,7 +5,8 @@
 mod common;
 
 use common::{
-    Backend, FLAGS, LOG_ALL, NEED_REPLY, ack, message, offer_with_log, reply, u32s, u64s,
+    Backend, FLAGS, LOG_ALL, NEED_REPLY, ack, message, offer_with_log, offer_with_state, reply,
+    u32s, u64s,
 };
 use ringway_virtq::Position;
 
@@ -13,12 +14,13 @@ const SPLIT: u64 = 1 << 32 | common::BIT_30;
 const PACKED: u64 = SPLIT | 1 << 34;
 /// Of QEMU, with LOG_SHMFD.
 const PROTOCOL_FEATURES: u64 = common::PROTOCOL_FEATURES & !(1 << 9) | 1 << 1;
+const DEVICE_STATE: u64 = 1 << 19;
 const NOTHING: [&str; 0] = [];
 
 /// A device with so many pairs, whose rings run in 128 MiB of memory at guest address 0.
 fn running(features: u64, pairs: u16) -> Backend {
-    let mut backend = Backend::with(offer_with_log(pairs));
-    backend.ack(16, &u64s(&[PROTOCOL_FEATURES | u64::from(pairs > 1)]), 0);
+    let mut backend = Backend::with(offer_with_state(pairs));
+    backend.ack(16, &u64s(&[PROTOCOL_FEATURES | DEVICE_STATE | u64::from(pairs > 1)]), 0);
     backend.ack(2, &u64s(&[features]), 0);
     backend.ack(5, &[u32s(&[1, 0]), u64s(&[0, 0x800_0000, 0x7000_0000, 0])].concat(), 1);
     for index in 0..2 * u32::from(pairs) {
@@ -310,4 +312,100 @@ fn bit_26_comes_and_goes_as_often_as_it_likes() {
         }
     }
     assert_eq!(backend.session.running().count(), 2);
+}
+
+/// `SET_DEVICE_STATE_FD`, in phase 0; it is answered by 0x100 and flags 5.
+fn transfer(backend: &mut Backend, direction: u32, effect: &str) {
+    let request = message(42, FLAGS, &u32s(&[direction, 0]));
+    backend.step(&request, 1, &[effect], reply(42, &[0, 1, 0, 0, 0, 0, 0, 0]));
+    backend.step(&message(43, FLAGS, &[]), 0, &["check"], reply(43, &u64s(&[0])));
+}
+
+/// QEMU 10 asks for the bases first, Cloud Hypervisor for nothing else.
+#[test]
+fn a_source_saves_its_state_when_it_has_stopped() {
+    for tells_status in [true, false] {
+        let mut backend = running(SPLIT, 1);
+        begin(&mut backend, SPLIT);
+        assert_eq!([backend.base(0), backend.base(1)], [9, 9]);
+        if tells_status {
+            let effects = ["no log", "logging false", "reset"];
+            backend.step(&message(39, FLAGS, &u64s(&[0])), 0, &effects, None);
+        }
+        transfer(&mut backend, 0, "transfer Save");
+        assert!(!backend.session.goes_on_when_quiet());
+        assert_eq!(backend.kick(&[0, 1], true), NOTHING, "its state has left");
+        // It goes on all the same.
+        backend.ack(2, &u64s(&[SPLIT]), 0);
+        for index in 0..2 {
+            let start = format!("start {index} split 256 at 0x0/0x1000/0x2000 base 0x9 kick call");
+            backend.ack(10, &u32s(&[index, 9]), 0);
+            if tells_status {
+                backend.ack(8, &u32s(&[index, 256]), 0);
+                backend.ack(9, &addresses(index, 0, 0), 0);
+                backend.ack(18, &u32s(&[index, 1]), 0);
+            }
+            assert_eq!(backend.ack(12, &u64s(&[index.into()]), 1), [start]);
+        }
+    }
+}
+
+#[test]
+fn a_destination_loads_its_state_before_anything_else() {
+    let mut backend = Backend::with(offer_with_state(1));
+    backend.ack(16, &u64s(&[PROTOCOL_FEATURES | DEVICE_STATE]), 0);
+    transfer(&mut backend, 1, "transfer Load");
+    backend.ack(18, &u32s(&[0, 1]), 0);
+    backend.ack(2, &u64s(&[SPLIT]), 0);
+    backend.ack(39, &u64s(&[8]), 0);
+    backend.ack(5, &[u32s(&[1, 0]), u64s(&[0, 0x800_0000, 0x7000_0000, 0])].concat(), 1);
+    backend.ack(8, &u32s(&[0, 256]), 0);
+    backend.ack(10, &u32s(&[0, 9]), 0);
+    backend.ack(9, &addresses(0, 0, 0), 0);
+    let start = ["start 0 split 256 at 0x0/0x1000/0x2000 base 0x9 kick"];
+    assert_eq!(backend.ack(12, &u64s(&[0]), 1), start);
+}
+
+/// Bit 8 says that no descriptor comes back; the byte below it, that it is refused.
+#[test]
+fn a_transfer_that_makes_no_sense_is_refused() {
+    let refused = reply(42, &[1, 1, 0, 0, 0, 0, 0, 0]);
+    let why_of = |backend: &mut Backend, payload: &[u32], fd_count| {
+        let step = backend.send(&message(42, FLAGS, &u32s(payload)), common::fds(fd_count));
+        assert_eq!((step.effects, step.reply), (vec![], refused.clone()));
+        step.refused.expect("a reason").to_string()
+    };
+    let mut backend = running(SPLIT, 1);
+    for direction in [0, 1] {
+        let why = why_of(&mut backend, &[direction, 0], 1);
+        assert_eq!(why, "SET_DEVICE_STATE_FD: ring 0 runs");
+    }
+    assert_eq!([backend.base(0), backend.base(1)], [9, 9]);
+    for [direction, phase] in [[2, 0], [u32::MAX, 0], [0, 1], [1, 1]] {
+        let why = why_of(&mut backend, &[direction, phase], 1);
+        let expected =
+            format!("SET_DEVICE_STATE_FD: direction {direction} in phase {phase} is not known");
+        assert_eq!(why, expected);
+    }
+    let why = why_of(&mut backend, &[0, 0], 0);
+    assert_eq!(why, "SET_DEVICE_STATE_FD: no file descriptor came with it");
+    let why = why_of(&mut backend, &[0], 1);
+    assert_eq!(why, "SET_DEVICE_STATE_FD: its payload of 4 bytes is too short");
+    // One that cannot begin, and one that has not gone well.
+    backend.succeeds = false;
+    let request = message(42, FLAGS, &u32s(&[0, 0]));
+    backend.step(&request, 1, &["transfer Save"], refused.clone());
+    backend.step(&message(43, FLAGS, &[]), 0, &["check"], reply(43, &u64s(&[1])));
+    backend.succeeds = true;
+    let accepted = "the protocol feature DEVICE_STATE was not accepted";
+    for (offer, why) in [(offer_with_state(1), accepted), (offer_with_log(1), "not offered")] {
+        let mut backend = Backend::with(offer);
+        assert_eq!(why_of(&mut backend, &[1, 0], 1), format!("SET_DEVICE_STATE_FD: {why}"));
+        let step = backend.send(&message(43, FLAGS, &[]), vec![]);
+        assert_eq!(step.reply, reply(43, &u64s(&[1])));
+        let refused = step.refused.expect("a reason").to_string();
+        assert_eq!(refused, format!("CHECK_DEVICE_STATE: {why}"));
+    }
+    let mut backend = Backend::with(offer_with_log(1));
+    backend.nack(16, &u64s(&[DEVICE_STATE]), 0);
 }

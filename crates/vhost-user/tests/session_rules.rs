@@ -590,7 +590,7 @@ fn queue_pairs_are_told_and_mq_is_offered_only_for_several() {
 #[test]
 fn what_is_unknown_or_not_offered_is_refused_and_the_session_goes_on() {
     let mut backend = Backend::new();
-    let not_offered = [7, 22, 23, 26, 27, 28, 29, 30, 31, 32, 33, 35, 41, 42, 43];
+    let not_offered = [7, 22, 23, 26, 27, 28, 29, 30, 31, 32, 33, 35, 41];
     for code in not_offered.into_iter().chain([0, 44, 1000, u32::MAX]) {
         backend.nack(code, &[0; 64], 2);
         backend.step(&message(code, FLAGS, &[0; 64]), 2, &[], None);

@@ -103,6 +103,7 @@ pub fn offer() -> Offer {
         has_control_queue: true,
         config: vec![],
         memory_slots_max: 509,
+        has_device_state: true,
     }
 }
 

@@ -26,6 +26,7 @@ fn request_payload(request: &Request) -> Vec<u8> {
         Request::SetLogBase(area) => {
             [area.size, area.offset].into_iter().flat_map(u64::to_le_bytes).collect()
         }
+        Request::SetDeviceStateFd(state) => words(&[state.direction, state.phase]),
         Request::SetVringNum { index, size: value }
         | Request::SetVringBase { index, base: value } => words(&[*index, *value]),
         Request::GetVringBase { index } => words(&[*index, 0]),

@@ -1,18 +1,22 @@
-//! The requests about the device as a whole: features, status, reset, configuration space, memory.
+//! The requests about the device as a whole: features, status, reset, configuration space, memory,
+//! the log of written pages, and its state.
 
 use super::view::{LOG_ALL, VHOST_BITS};
 use super::{ACCESS_PLATFORM, Plan, Session};
-use crate::effect::{Answer, Effect};
+use crate::effect::{Answer, Effect, StateDirection};
 use crate::memory_table::{Change, MemoryTable};
 use crate::message::{
     CONFIG_LEN_MAX, LogArea, MemoryRange, MemoryRegion, PROTOCOL_FEATURES_BIT, ProtocolFeatures,
-    Reply,
+    Reply, StateRequest, code,
 };
 use crate::refusal::Refusal;
 use crate::ring_state::{Kick, RingState};
 
 /// Device status bit (virtio 1.2 §2.1).
 const STATUS_FEATURES_OK: u8 = 8;
+
+/// `VHOST_TRANSFER_STATE_PHASE_STOPPED`
+const STATE_STOPPED: u32 = 0;
 
 /// Smallest MTU of IPv4 and of virtio 1.2 §5.1.4.1.
 const MTU_MIN: u16 = 68;
@@ -72,6 +76,7 @@ impl Session {
         let mut offered = ProtocolFeatures::all();
         offered.set(ProtocolFeatures::MQ, self.offer.queue_pairs_max > 1);
         offered.set(ProtocolFeatures::LOG_SHMFD, self.offer.features & LOG_ALL != 0);
+        offered.set(ProtocolFeatures::DEVICE_STATE, self.offer.has_device_state);
         offered
     }
 
@@ -251,5 +256,63 @@ impl Session {
         if self.log_len.take().is_some() {
             plan.effects.push(Effect::DropLog);
         }
+    }
+}
+
+/// The state of the device: what a back-end knows of a guest beside its memory and its rings goes
+/// along where the guest goes (live migration, saving).
+///
+/// How: a transfer is for a device that stands still, and goes through a file of the front-end's.
+/// Its beginning is answered at once; whether it has ended well is asked for later. Whether another
+/// transfer runs only the code knows that carries effects out. A save comes behind the bases, also
+/// behind a status of 0, a load in front of features, memory and rings.
+impl Session {
+    /// The reply to a request with a reply of its own that is refused. The document has an error
+    /// value for those about the state, and wants one without payload for `GET_CONFIG`.
+    pub(super) fn refused_reply(code: u32) -> Reply {
+        match code {
+            code::SET_DEVICE_STATE_FD => Reply::STATE_NACK,
+            code::CHECK_DEVICE_STATE => Reply::NACK,
+            _ => Reply::Empty,
+        }
+    }
+
+    fn needs_device_state(&self, code: u32) -> Result<(), Refusal> {
+        if !self.offer.has_device_state {
+            return Err(Refusal::NotOffered { code });
+        }
+        let has_it = self.protocol_features.contains(ProtocolFeatures::DEVICE_STATE);
+        has_it.then_some(()).ok_or(Refusal::StateNotAccepted { code })
+    }
+
+    /// A ring that was asked for its base stays stopped from now on: the state is to be that of the
+    /// moment at which the guest goes on elsewhere.
+    pub(super) fn transfer_state(
+        &mut self,
+        request: StateRequest,
+        plan: &mut Plan,
+    ) -> Result<Answer, Refusal> {
+        self.needs_device_state(code::SET_DEVICE_STATE_FD)?;
+        let StateRequest { direction, phase, fd } = request;
+        let direction = match (direction, phase) {
+            (0, STATE_STOPPED) => StateDirection::Save,
+            (1, STATE_STOPPED) => StateDirection::Load,
+            (direction, phase) => return Err(Refusal::UnknownTransfer { direction, phase }),
+        };
+        let fd = fd.ok_or(Refusal::StateWithoutFile)?;
+        for (index, ring) in (0..).zip(&self.rings) {
+            if ring.running.is_some() {
+                return Err(Refusal::StateOfRunning { index });
+            }
+        }
+        self.rings.iter_mut().for_each(RingState::describe_anew);
+        plan.effects.push(Effect::TransferState { direction, fd });
+        Ok(Answer::Either { done: Reply::STATE_ACK, failed: Reply::STATE_NACK })
+    }
+
+    pub(super) fn check_state(&self, plan: &mut Plan) -> Result<Answer, Refusal> {
+        self.needs_device_state(code::CHECK_DEVICE_STATE)?;
+        plan.effects.push(Effect::CheckState);
+        Ok(Answer::Either { done: Reply::ACK, failed: Reply::NACK })
     }
 }

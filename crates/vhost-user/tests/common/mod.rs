@@ -35,12 +35,18 @@ pub fn offer() -> Offer {
         has_control_queue: true,
         config: CONFIG.to_vec(),
         memory_slots_max: 509,
+        has_device_state: false,
     }
 }
 
 /// The same with a log of written pages: bit 26, and LOG_SHMFD.
 pub fn offer_with_log(queue_pairs_max: u16) -> Offer {
     Offer { features: FEATURES | LOG_ALL, queue_pairs_max, ..offer() }
+}
+
+/// The same with the device's state, too.
+pub fn offer_with_state(queue_pairs_max: u16) -> Offer {
+    Offer { has_device_state: true, ..offer_with_log(queue_pairs_max) }
 }
 
 /// A message: header and payload.
@@ -257,6 +263,8 @@ pub fn describe(effect: &Effect) -> String {
         Effect::BackendChannel(_) => "channel".into(),
         Effect::AnnounceMac(mac) => format!("announce {mac:02x?}"),
         Effect::SetMtu(mtu) => format!("mtu {mtu}"),
+        Effect::TransferState { direction, .. } => format!("transfer {direction:?}"),
+        Effect::CheckState => "check".into(),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
 use ringway_host::{AnnounceTo, CallFd, GuestMemory, KickFd, MemoryRequest, NotifyFd, Worker};
@@ -90,6 +90,7 @@ impl Link {
             }
             Effect::DropLog => self.drop_log(moved, workers)?,
             Effect::SetMtu(mtu) => debug!(port = spec.name, mtu, "guest's MTU"),
+            Effect::TransferState { .. } | Effect::CheckState => bail!("it is not offered"),
             // They concern more than this front-end.
             Effect::StartQueue { .. }
             | Effect::StopQueue { .. }

@@ -105,6 +105,7 @@ impl VmPort {
             has_control_queue: self.features.contains(Features::CTRL_VQ),
             config: self.config(self.is_link_up),
             memory_slots_max: ringway_virtq::REGIONS_MAX as u64,
+            has_device_state: false,
         }
     }
 
