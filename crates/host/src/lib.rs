@@ -56,6 +56,7 @@ pub use os::forbidden_calls::tell_forbidden_calls;
 pub use os::inherited::{close_inherited_fds, take_inherited_fd};
 pub use os::pin::pin_to;
 pub use os::poller::{Events, Interest, PollEvent, Poller};
+pub use os::state_file::StateFile;
 pub use os::tries::{try_fork, try_remap, try_signals};
 pub use pace::{Flush, Pace, PaceSnapshot};
 pub use peers::WorkerPeers;

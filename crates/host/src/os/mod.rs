@@ -10,5 +10,6 @@ pub(crate) mod inherited;
 pub(crate) mod page_faults;
 pub(crate) mod pin;
 pub(crate) mod poller;
+pub(crate) mod state_file;
 pub(crate) mod system_calls;
 pub(crate) mod tries;
