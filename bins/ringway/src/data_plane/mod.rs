@@ -13,6 +13,7 @@
 mod captures;
 mod changes;
 mod departed;
+mod device_state;
 mod given;
 mod learned;
 mod links;
@@ -37,7 +38,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use ringway_host::{AnnounceTo, Carrier, TapWatch, Worker, WorkerEvent};
 use ringway_net::TapCalls;
-use ringway_supervisor::wire::ToSupervisor;
+use ringway_supervisor::wire::{Offence, ToSupervisor};
 use ringway_switch::{AddressNews, PortId};
 use tracing::{info, warn};
 
@@ -173,8 +174,12 @@ const fn each_turn(at: fn(&DataPlane) -> Option<Instant>, act: fn(&mut DataPlane
     Timer { at, act, is_of_each_turn: true }
 }
 
+const TORN: &str = "the front-end took away memory that it had shared";
+const STALLED: &str = "the front-end's memory made page faults sleep (a cold file, or holes that \
+    it punched), or it sent what was never written";
+
 /// In the order in which they are looked at.
-const TIMERS: [Timer; 8] = [
+const TIMERS: [Timer; 9] = [
     timer(|it| it.ports.earliest(|port| port.vm.as_ref()?.believes), DataPlane::open_links),
     each_turn(|it| it.ports.next_announcing(), DataPlane::announce_due),
     each_turn(|it| it.ports.earliest(|port| port.link()?.next_look()), DataPlane::look_at_kicks),
@@ -182,6 +187,7 @@ const TIMERS: [Timer; 8] = [
         |it| it.ports.earliest(|port| port.link()?.presence.leaves_at),
         |it| it.guests().look_at_stopped(),
     ),
+    each_turn(|it| it.ports.earliest(|port| port.link()?.state.next()), DataPlane::end_transfers),
     timer(|it| it.ports.earliest(|port| port.nat.look_at()), DataPlane::look_around),
     timer(|it| it.notes.next(), |it| it.notes.note(it.workers.shared())),
     timer(
@@ -333,5 +339,29 @@ impl DataPlane {
             true => warn!(port = name, "uses {address}, which belongs to port {from}: dropped"),
             false => info!(port = name, "{address} has moved here from port {from}"),
         });
+    }
+
+    /// Disconnects front-ends that took away memory which a worker then touched.
+    fn drop_torn_links(&mut self) {
+        self.wakes.drain_torn();
+        for id in self.ports.ids() {
+            if self.ports.link(id).is_some_and(|link| link.memory.torn()) {
+                self.let_go(id, None, TORN);
+            }
+        }
+    }
+
+    /// Disconnects front-ends for which a call would have waited.
+    fn drop_blocking_links(&mut self) {
+        for id in self.ports.ids() {
+            if self.ports.link(id).is_some_and(|link| link.callee.has_blocked()) {
+                self.drop_link(id);
+            }
+        }
+    }
+
+    /// Disconnects the front-end in whose memory a worker slept.
+    fn drop_stalled_link(&mut self, id: PortId) {
+        self.let_go(id, Some(Offence::Stalled), STALLED);
     }
 }

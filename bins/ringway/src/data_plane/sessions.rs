@@ -19,6 +19,7 @@ use tracing::{debug, info};
 
 use super::DataPlane;
 use super::departed::departed;
+use super::device_state;
 use super::links::effects::Moved;
 use super::links::kicks::Kicked;
 use super::links::presence::RingBase;
@@ -26,10 +27,7 @@ use super::ports::Port;
 use super::replay::{Discard, Start};
 use super::whereabouts::Guests;
 
-const TORN: &str = "the front-end took away memory that it had shared";
 const BLOCKED: &str = "the front-end blocked a notification fd and filled it";
-const STALLED: &str = "the front-end's memory made page faults sleep (a cold file, or holes that \
-    it punched), or it sent what was never written";
 
 /// A request's bytes and file descriptors.
 pub(super) struct Kept {
@@ -68,6 +66,14 @@ impl DataPlane {
         let Ok((link, spec)) = self.ports.linked(id) else { return };
         debug!(port = spec.name, request = ?message, "request");
         link.kicks.last_request = Instant::now();
+        if let Some(message) = link.state.postpone(number, message) {
+            self.finish_frame(id, number, len, message);
+        }
+    }
+
+    /// Carries a request out, and says what came of it.
+    fn finish_frame(&mut self, id: PortId, number: u32, len: usize, message: Message) {
+        let Some(link) = self.ports.link(id) else { return };
         let (message, intent) = match link.keeper.intend(&message.request, len) {
             Ok(intent) => (message, Some(intent)),
             Err(_) => (message.refused(WhyMalformed::NotKept), None),
@@ -76,6 +82,7 @@ impl DataPlane {
             return;
         };
         let Some(link) = self.ports.link(id) else { return };
+        let link_number = link.number;
         let changes = intent.map(|intent| {
             let is_taken = intent.is_taken(is_remembered, &applied);
             link.keeper.settle(intent, is_taken, &link.session)
@@ -90,6 +97,15 @@ impl DataPlane {
             drops: List::new(drops).unwrap_or_default(),
         };
         self.supervisor.tell(&done);
+        device_state::begin(id, &mut self.ports, &self.workers);
+    }
+
+    /// Front-ends that have waited for the end of a transfer are answered.
+    pub(super) fn end_transfers(&mut self) {
+        for id in self.ports.ids() {
+            let asked = device_state::end(id, &mut self.ports, &self.workers);
+            asked.into_iter().for_each(|(number, it)| self.finish_frame(id, number, 0, it));
+        }
     }
 
     /// A request that was kept, as the predecessor of this process had carried it out.
@@ -204,6 +220,9 @@ impl DataPlane {
                 }
                 Ok(())
             }
+            Effect::TransferState { direction, fd } => {
+                device_state::accept(id, direction, fd, &mut self.ports, &self.workers)
+            }
             effect => {
                 let announced = match effect {
                     Effect::AnnounceMac(mac) => Some(MacAddress(mac)),
@@ -232,6 +251,7 @@ impl DataPlane {
             self.ports.note_running(id, queue, true, &self.workers);
             return Ok(());
         }
+        device_state::take_arrived(id, &mut self.ports, &self.workers);
         if start.is_told {
             let shown = self.workers.position_by_ring(id, queue, start.setup).of(queue)?;
             if shown != start.setup.position {
@@ -328,30 +348,6 @@ impl DataPlane {
     pub(super) fn waits_for_closing(&mut self, id: PortId) -> bool {
         let bell = self.workers.bell();
         self.ports.vm(id).is_some_and(|vm| vm.waits_for_closing(&bell, &self.wakes))
-    }
-
-    /// Disconnects front-ends that took away memory which a worker then touched.
-    pub(super) fn drop_torn_links(&mut self) {
-        self.wakes.drain_torn();
-        for id in self.ports.ids() {
-            if self.ports.link(id).is_some_and(|link| link.memory.torn()) {
-                self.let_go(id, None, TORN);
-            }
-        }
-    }
-
-    /// Disconnects front-ends for which a call would have waited.
-    pub(super) fn drop_blocking_links(&mut self) {
-        for id in self.ports.ids() {
-            if self.ports.link(id).is_some_and(|link| link.callee.has_blocked()) {
-                self.drop_link(id);
-            }
-        }
-    }
-
-    /// Disconnects the front-end in whose memory a worker slept.
-    pub(super) fn drop_stalled_link(&mut self, id: PortId) {
-        self.let_go(id, Some(Offence::Stalled), STALLED);
     }
 
     pub(super) fn let_go(&mut self, id: PortId, offence: Option<Offence>, why: &str) {

@@ -130,6 +130,14 @@ pub const OPTIONS: &[PortOption] = &[
         .takes("on or off", "off")
         .about("how long packets wait is counted, for `ringway metrics` and `stats --json`")
         .of(Ports::Guests),
+    option!("device_state", has_device_state, SWITCH)
+        .takes("on or off", "on")
+        .about(
+            "what ringway knows of the guest goes along when it migrates or is saved; off: for a \
+             guest that is to go on under QEMU below 10, or under a ringway without it",
+        )
+        .of(Ports::Guests)
+        .at(EffectTime::NextConnection),
     option!("queues", queues, Other(fields::queues, fields::written_queues))
         .takes("1 to 64", "1")
         .about("queue pairs of a guest, or queues of a tap, of which each worker uses one")

@@ -115,6 +115,8 @@ pub struct PortSpec {
     pub offloads: bool,
     /// Whether it is counted how long packets of its guest wait.
     pub has_histograms: bool,
+    /// Whether the state of its guest's device may be saved and loaded.
+    pub has_device_state: bool,
     /// The labels of the port.
     pub labels: Labels,
 }
@@ -182,6 +184,7 @@ impl PortSpec {
             syncs_neighbours: false,
             offloads: true,
             has_histograms: false,
+            has_device_state: true,
             labels: Labels::new(),
         }
     }

@@ -82,6 +82,7 @@ prop_compose! {
                 has_mtu_of_uplinks: auto,
                 announces,
                 has_histograms: off & 4 == 0,
+                has_device_state: off & 8 == 0,
                 socket_mode: mode.filter(|_| is_listening).map(|mode| match (user, group) {
                     (None, None) => mode,
                     _ => mode | 0o660,

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use ringway_device::QueueId;
 use ringway_foreign::UntrustedFd;
 use ringway_host::{AnnounceTo, CallFd, GuestMemory, KickFd, MemoryRequest, NotifyFd, Worker};
@@ -12,6 +12,7 @@ use ringway_vhost_user::{Effect, MemoryRegion};
 use ringway_virtq::{Areas, Position};
 use tracing::debug;
 
+use super::super::device_state::note_control;
 use super::super::replay::Discard;
 use super::super::workers::Workers;
 use super::{Link, Running};
@@ -78,6 +79,7 @@ impl Link {
                 self.back_end_channel = Some(fd);
             }
             Effect::Reset => {
+                note_control(self, workers);
                 self.negotiated = None;
                 self.attach(spec, workers);
             }
@@ -89,14 +91,15 @@ impl Link {
                 workers.first().send(move |worker| worker.announce(id, mac, AnnounceTo::All));
             }
             Effect::DropLog => self.drop_log(moved, workers)?,
+            Effect::CheckState => self.state.check()?,
             Effect::SetMtu(mtu) => debug!(port = spec.name, mtu, "guest's MTU"),
-            Effect::TransferState { .. } | Effect::CheckState => bail!("it is not offered"),
             // They concern more than this front-end.
             Effect::StartQueue { .. }
             | Effect::StopQueue { .. }
             | Effect::DiscardPackets { .. }
             | Effect::SetLog(_)
             | Effect::Logging(_)
+            | Effect::TransferState { .. }
             | Effect::WatchKicks(_) => {}
         }
         Ok(())

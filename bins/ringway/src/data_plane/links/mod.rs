@@ -4,6 +4,7 @@ pub mod dirty_log;
 pub mod effects;
 pub mod kicks;
 pub mod presence;
+pub mod state;
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -21,6 +22,7 @@ use ringway_virtq::Format;
 
 use kicks::Kicks;
 use presence::Presence;
+use state::StateTransfer;
 
 /// The state that lasts as long as one connection.
 pub struct Link {
@@ -47,6 +49,7 @@ pub struct Link {
     pub announcement: Announcement,
     pub presence: Presence,
     pub kicks: Kicks,
+    pub state: StateTransfer,
 }
 
 /// Where a guest is with announcing itself.
@@ -114,6 +117,7 @@ impl Link {
             announcement: Announcement::default(),
             presence: Presence::default(),
             kicks: Kicks::new(),
+            state: StateTransfer::default(),
             session: Session::new(offer),
         }
     }

@@ -25,6 +25,7 @@ pub struct VmPort {
     pub features: Features,
     /// Queue pairs, at least 1.
     pub pairs: u16,
+    pub has_device_state: bool,
     pub link: Option<Link>,
     pub closing: Closing,
     /// When it is taken for granted that its guest believes that its link has come up.
@@ -41,6 +42,7 @@ impl VmPort {
             is_link_up: true,
             features: Features::empty(),
             pairs: 1,
+            has_device_state: true,
             link: None,
             closing: Closing::start()?,
             believes: None,
@@ -63,6 +65,7 @@ impl VmPort {
         self.is_link_up = spec.is_link_up;
         self.features = features.drop_unmet();
         self.pairs = spec.queues;
+        self.has_device_state = spec.has_device_state;
     }
 
     /// Tells the guest what its configuration is now; `true`: it was told.
@@ -105,7 +108,7 @@ impl VmPort {
             has_control_queue: self.features.contains(Features::CTRL_VQ),
             config: self.config(self.is_link_up),
             memory_slots_max: ringway_virtq::REGIONS_MAX as u64,
-            has_device_state: false,
+            has_device_state: self.has_device_state,
         }
     }
 
