@@ -9,9 +9,10 @@
 //!
 //! A data plane says in `Hello` which versions it speaks; the supervisor goes by the newest that
 //! both know. Version 1 has no `Given`, `Batch`, `Stations`, `DoesItGoOn` and `GoesOn`, and a
-//! `Given` shows that it is not that. Version 2 has no `Speaks`, `Runs` and `Stopped`; from version
-//! 3 on `Speaks` says which it is. A program that does not speak version 3 does not mark what it
-//! writes in a front-end's log, so it is given no front-end that has told one.
+//! `Given` shows that it is not that. Version 2 has no `Speaks`, `Runs`, `Stopped` and
+//! `EndTransfers`; from version 3 on `Speaks` says which it is. A program that does not speak
+//! version 3 does not mark what it writes in a front-end's log, so it is given no front-end that
+//! has told one.
 //!
 //! A data plane is started with all file descriptors that there are then: they stay open over
 //! `exec`, under the numbers that they have in the supervisor, which `Given` tells and messages in
@@ -47,8 +48,8 @@ pub const WIRE_VERSION: u16 = 3;
 /// The oldest one that is spoken: without [`Batch`], and all file descriptors travel.
 pub const WIRE_VERSION_MIN: u16 = 1;
 
-/// From this version on programs say which guests run, and mark the pages that they write in a
-/// front-end's log.
+/// From this version on programs say which guests run, mark the pages that they write in a
+/// front-end's log, and end transfers of devices' states.
 pub const WIRE_VERSION_LOGS: u16 = 3;
 
 /// Most bytes of a port's line, and of all settings together.

@@ -81,6 +81,7 @@ fn to_data() -> impl Strategy<Value = ToData> {
         Just(ToData::Quiesce {}),
         Just(ToData::DoesItGoOn {}),
         any::<u16>().prop_map(|version| ToData::Speaks { version }),
+        Just(ToData::EndTransfers {}),
         any::<u32>().prop_map(|order| ToData::LinksDown { order }),
         Just(ToData::Replayed {}),
         prop::collection::vec(any::<u32>(), 0..64)

@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -413,6 +414,31 @@ fn a_data_plane_that_ends_fails_what_it_transferred() -> Outcome {
             let good = load(&mut front_end, file, &DeviceState::default().encode())?;
             assert_eq!(good, GOOD, "{}", ringway.log());
         }
+    }
+    Ok(())
+}
+
+/// It neither waits for a transfer that stands still, nor fails.
+#[test]
+fn an_upgrade_ends_transfers() -> Outcome {
+    let ringway = RingwayProcess::start(&[("a", ""), ("b", "")])?;
+    let program = fs::read_link(format!("/proc/{}/exe", ringway.pid()))?;
+    for (direction, fd, _far_end) in stuck_files()?.into_iter().skip(1).step_by(2) {
+        let mut front_end = arrived(&ringway, "a")?;
+        assert_eq!(begin(&mut front_end, direction, &fd)?, ACCEPTED);
+        let begun = Instant::now();
+        let asks = thread::spawn(move || (check(&mut front_end), begun.elapsed(), front_end));
+        thread::sleep(Duration::from_millis(100));
+        let mut upgrade = Command::new(&program);
+        upgrade.args(["upgrade", "--control"]).arg(ringway.control());
+        let output = upgrade.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}: {}", ringway.log());
+        let (answer, waited, mut front_end) = asks.join().map_err(|_| "the other thread")?;
+        assert_eq!(answer?, BAD);
+        assert!(waited < TRANSFER / 2, "{waited:?}");
+        let [file, _] = files()?;
+        assert_eq!(load(&mut front_end, file, &DeviceState::default().encode())?, GOOD);
     }
     Ok(())
 }

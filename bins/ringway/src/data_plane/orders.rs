@@ -14,7 +14,6 @@ use tracing::error;
 
 use super::DataPlane;
 use super::learned::Notes;
-use super::ports::vm_port::VmPort;
 use super::questions::{fdb, router, stats, trace};
 use super::replay::{Positions, Start};
 use super::sessions::Kept;
@@ -120,15 +119,15 @@ impl DataPlane {
             }
             ToData::Quiesce {} => self.export(),
             ToData::LinksDown { order } => {
-                let vms = self.ports.iter_mut().filter_map(|port| port.vm.as_mut());
-                let told = vms.map(VmPort::tell_link_down).filter(|is_told| *is_told).count();
-                self.supervisor.finish(order, Ok(told > 0));
+                let is_told = self.ports.tell_links_down();
+                self.supervisor.finish(order, Ok(is_told));
             }
             ToData::Ask { ask, bytes } => {
                 let text = self.answer(&bytes.into_inner(), fds);
                 let answer = |is_last, bytes| ToSupervisor::Answer { ask, is_last, bytes };
                 self.supervisor.tell_in_pieces(text.as_bytes(), answer);
             }
+            ToData::EndTransfers {} => self.ports.end_transfers(),
             ToData::DoesItGoOn {} => self.tell_behind_workers(&ToSupervisor::GoesOn {}),
             // They stand alone: before the settings, and around others.
             _ => return Err(BadMessage::Value.into()),

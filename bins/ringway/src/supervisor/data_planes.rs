@@ -299,6 +299,7 @@ impl Supervisor {
         for id in self.ports.ids() {
             self.happens_at(id, front_ends::Event::Hold(is_holding));
         }
+        self.planes.hold(is_holding);
         self.control.hold(is_holding);
         self.os.hold(is_holding);
     }

@@ -100,6 +100,9 @@ messages! {
     17 DoesItGoOn {}
     /// The version that both speak, 3 at least; the first message.
     18 Speaks { version: u16 }
+    /// Another process is about to take over: transfers of devices' states that have not ended
+    /// soon have failed, so that no request stays outstanding.
+    19 EndTransfers {}
 }
 
 messages! {

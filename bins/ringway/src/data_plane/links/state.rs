@@ -23,6 +23,9 @@ use ringway_vhost_user::{Message, Request};
 /// The time of a transfer. A monitor waits for it, and its guest stands still.
 const TRANSFER_MAX: Duration = Duration::from_millis(4500);
 
+/// The time that is left to one while another process waits to take over.
+const LEFT: Duration = Duration::from_millis(300);
+
 /// A thread that has not ended so long afterwards is not waited for.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -140,6 +143,13 @@ impl StateTransfer {
         self.running.as_ref().filter(|it| !it.is_late).map(|it| it.until + GRACE)
     }
 
+    /// Another process is about to take over.
+    pub fn end_soon(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.until = running.until.min(Instant::now() + LEFT);
+        }
+    }
+
     /// The request, unless it waits for the end of a transfer.
     pub fn postpone(&mut self, number: u32, message: Message) -> Option<Message> {
         let is_asking = matches!(message.request, Request::CheckDeviceState);
@@ -161,6 +171,7 @@ impl StateTransfer {
             }
             Err(TryRecvError::Empty) => {
                 running.is_late = true;
+                running.ends.notify();
                 return Some(Err(io::ErrorKind::TimedOut.into()));
             }
         };

@@ -204,6 +204,18 @@ impl Ports {
         (link.number == number).then_some(id)
     }
 
+    /// All guests see their links go down; `true`: one was told.
+    pub fn tell_links_down(&mut self) -> bool {
+        let vms = self.iter_mut().filter_map(|port| port.vm.as_mut());
+        vms.map(VmPort::tell_link_down).filter(|is_told| *is_told).count() > 0
+    }
+
+    /// Another process is about to take over: transfers of devices' states end soon.
+    pub fn end_transfers(&mut self) {
+        let links = self.iter_mut().filter_map(|port| port.vm.as_mut()?.link.as_mut());
+        links.for_each(|link| link.state.end_soon());
+    }
+
     pub fn complain(&mut self, id: PortId, why: impl Display) {
         if let Some(port) = self.port_mut(id) {
             port.complain(why);

@@ -5,7 +5,9 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use ringway_supervisor::outbox::Owed;
 use ringway_supervisor::succession::{Event, PlaneNumber, Stage};
-use ringway_supervisor::wire::{Bytes, Flaw, ToData, Versions, WIRE_VERSION, WIRE_VERSION_MIN};
+use ringway_supervisor::wire::{
+    Bytes, Flaw, ToData, Versions, WIRE_VERSION, WIRE_VERSION_LOGS, WIRE_VERSION_MIN,
+};
 use ringway_switch::PortId;
 use tracing::error;
 
@@ -93,6 +95,14 @@ impl Planes {
             plane.forget_frame(link);
             plane.debts.without.remove(&port);
         }
+    }
+
+    /// No more is read from front-ends, and nothing is to stay outstanding: those that wait for the
+    /// end of a transfer are answered soon.
+    pub fn hold(&mut self, is_holding: bool) {
+        let knows = |plane: &&mut Plane| is_holding && plane.socket.speaks >= WIRE_VERSION_LOGS;
+        let plane = self.running().filter(knows);
+        plane.into_iter().for_each(|plane| plane.tell(&ToData::EndTransfers {}, vec![]));
     }
 
     /// Nothing of the data plane is outstanding.
