@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringway_testkit::beside::{Outcome, SHOWN_LIMIT, beside_good_guests};
-use ringway_testkit::{Answer, REGIONS, RawFrontEnd, RingwayProcess, Rng, pair};
+use ringway_testkit::{Answer, RAW_FEATURES, REGIONS, RawFrontEnd, RingwayProcess, Rng, pair};
 use ringway_vhost_user::device_state::{DeviceState, Lease, STATE_LEN_MAX};
 use ringway_virtq::Format;
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,8 +33,8 @@ const GOOD: Answer = Answer::Number(0);
 const BAD: Answer = Answer::Number(1);
 
 /// The time that a transfer has, and the longest until its front-end is answered.
-const TRANSFER: Duration = Duration::from_millis(4500);
-const ANSWERED: Duration = Duration::from_millis(5500);
+const TRANSFER: Duration = Duration::from_secs(4);
+const ANSWERED: Duration = Duration::from_secs(5);
 
 const SAVE: u32 = 0;
 const LOAD: u32 = 1;
@@ -173,6 +173,53 @@ fn a_state_goes_from_one_to_another_as_front_ends_send_it() -> Outcome {
         assert!(shown.contains("52:54:00:00:00:77"), "{shown}");
         assert_eq!(target.port_stats("b")?.queues.len(), 2);
     }
+    Ok(())
+}
+
+/// The guest gives its card the address `MAC`, by the controlq.
+fn set_address(front_end: &RawFrontEnd) -> Outcome {
+    let (memory, ring) = (front_end.memory.region(0), 2 * RING_LEN);
+    memory.write(PACKET_AT, &[&[1, 1][..], &MAC, &[0xff]].concat());
+    let at = REGIONS[0].0 + PACKET_AT as u64;
+    let command = [&at.to_le_bytes()[..], &[8, 0, 0, 0, 1, 0, 1, 0]].concat();
+    let answer = [&(at + 8).to_le_bytes()[..], &[1, 0, 0, 0, 2, 0, 0, 0]].concat();
+    memory.write(ring, &[command, answer].concat());
+    memory.write(ring + AVAILABLE_AT, &[0, 0, 1, 0]);
+    rustix::io::write(&front_end.kicks[0], &1_u64.to_ne_bytes())?;
+    let deadline = Instant::now() + SHOWN_LIMIT;
+    let mut answered = [0xff];
+    while answered == [0xff] {
+        memory.read(PACKET_AT + 8, &mut answered);
+        assert!(Instant::now() < deadline, "no answer");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(answered, [0]);
+    Ok(())
+}
+
+/// Also behind a reset, and as often as the guest moves.
+#[test]
+fn what_a_guest_has_set_by_its_controlq_goes_along() -> Outcome {
+    // CTRL_VQ, CTRL_MAC_ADDR.
+    let features = RAW_FEATURES | 1 << 17 | 1 << 23;
+    let ringway = RingwayProcess::start(&[("a", ""), ("b", ""), ("c", "")])?;
+    let mut leaves = RawFrontEnd::connect(&ringway.socket("a"))?;
+    leaves.bring_up_with(features, 3)?;
+    let [nothing_set, saved] = files()?;
+    let [loaded, saved_again] = files()?;
+    stop(&mut leaves)?;
+    assert_eq!(DeviceState::decode(&save(&mut leaves, nothing_set)?)?, DeviceState::default());
+    leaves.bring_up_with(features, 3)?;
+    set_address(&leaves)?;
+    stop(&mut leaves)?;
+    let bytes = save(&mut leaves, saved)?;
+    let control = DeviceState::decode(&bytes)?.control;
+    assert!(control.windows(MAC.len()).any(|window| window == MAC), "{control:?}");
+    let mut comes = arrived(&ringway, "b")?;
+    assert_eq!(load(&mut comes, loaded, &bytes)?, GOOD);
+    comes.bring_up_with(features, 3)?;
+    stop(&mut comes)?;
+    assert_eq!(save(&mut comes, saved_again)?, bytes);
     Ok(())
 }
 
