@@ -20,8 +20,9 @@ use ringway_host::{EventFd, StateFile};
 use ringway_vhost_user::device_state::{BadState, DeviceState, STATE_LEN_MAX};
 use ringway_vhost_user::{Message, Request};
 
-/// The time of a transfer. A monitor waits for it, and its guest stands still.
-const TRANSFER_MAX: Duration = Duration::from_millis(4500);
+/// The time of a transfer. A monitor waits for it, and its guest stands still. The supervisor takes
+/// a request for one that hangs after 5 s.
+const TRANSFER_MAX: Duration = Duration::from_secs(4);
 
 /// The time that is left to one while another process waits to take over.
 const LEFT: Duration = Duration::from_millis(300);
