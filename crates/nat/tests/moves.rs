@@ -9,7 +9,7 @@ use lab::packets::{REMOTE, REMOTE_6, dhcp, packet, packet6, segment, udp};
 use lab::wire::Random;
 use lab::{GUEST, Lab, MAC};
 use ringway_extent::Extent;
-use ringway_nat::{Actions, Guest, Refusal, Rings, Verdict};
+use ringway_nat::{Actions, Close, Guest, Refusal, Rings, Verdict};
 use ringway_net::MacAddress;
 
 const OTHER: Guest = Guest(4);
@@ -134,6 +134,8 @@ fn forwards_and_names_lead_to_a_guest_that_has_moved_until_another_one_runs_ther
     rings(&mut lab, OTHER, true, another);
     assert_eq!(lab.nat.whereabouts(GUEST), OTHER);
     note(&mut lab, OTHER, Rings::End);
+    lab.now = lab.now.plus(2_000_000_000);
+    lab.step();
     assert_eq!(lab.nat.whereabouts(GUEST), GUEST, "its guest is gone");
 }
 
@@ -280,6 +282,36 @@ fn a_flow_that_has_moved_ends_as_any_other() {
     assert!(!lab.nat.remove_guest(GUEST, &mut actions), "the old port has none");
     assert!(lab.nat.end_a_flow(OTHER, &mut actions));
     assert!(!lab.nat.end_a_flow(OTHER, &mut actions));
+}
+
+/// Until it is sure that the guest does not come back, and is not heard at another port.
+#[test]
+fn flows_are_reset_outside_when_their_guest_is_gone() {
+    for what in ["back", "elsewhere", "gone"] {
+        let mut lab = two_guests();
+        connect(&mut lab);
+        assert!(says(&mut lab, GUEST, &packet6(REMOTE_6, 17, &udp(1, 2, b"x"))) == Verdict::Done);
+        rings(&mut lab, GUEST, false, MAC);
+        lab.now = lab.now.plus(20_000_000_000);
+        lab.step();
+        note(&mut lab, GUEST, Rings::End);
+        lab.now = lab.now.plus(1_990_000_000);
+        lab.step();
+        assert_eq!(lab.nat.flows_of(GUEST), 2);
+        match what {
+            "back" => rings(&mut lab, GUEST, true, MAC),
+            "elsewhere" => rings(&mut lab, OTHER, true, MAC),
+            _ => {}
+        }
+        lab.now = lab.now.plus(10_000_000);
+        lab.step();
+        let left = [GUEST, OTHER].map(|guest| lab.nat.flows_of(guest));
+        let golden = if what == "back" { [2, 0] } else { [0, 2 * usize::from(what != "gone")] };
+        assert_eq!(left, golden, "{what}");
+        let closed = lab.host.fakes.values().filter(|fake| fake.closed == Some(Close::Reset));
+        assert_eq!(closed.count(), 2 * usize::from(what == "gone"), "{what}");
+        assert!(lab.nat.deadline().is_none_or(|at| at > lab.now));
+    }
 }
 
 /// Segments of connections that the router does not know, and how many it answers with a reset.

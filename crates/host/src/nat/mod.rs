@@ -196,15 +196,11 @@ impl NatPort {
         accepted
     }
 
-    /// Says what the rings of a port do. When its front-end is gone, other ends hear that the flows
-    /// of its guest are over.
+    /// Says what the rings of a port do.
     pub fn note_rings(&mut self, port: PortId, rings: Rings, now: Nanos) {
-        let (guest, mut actions) = (Guest(port.0), Actions::new());
-        self.nat.note_rings(guest, rings, now, &mut actions);
+        let mut actions = Actions::new();
+        self.nat.note_rings(Guest(port.0), rings, now, &mut actions);
         self.follow_guests(&mut actions);
-        while rings == Rings::End && self.nat.end_a_flow(guest, &mut actions) {
-            self.carry_out(&mut actions, None);
-        }
     }
 
     /// Guests have moved perhaps, and have something to get where they are now.

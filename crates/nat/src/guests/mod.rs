@@ -24,6 +24,8 @@ pub(crate) struct Guests {
     all: Vec<Option<GuestState>>,
     /// When parts of datagrams have waited for too long.
     parts_until: Option<Nanos>,
+    /// When the first guest is gone for good.
+    ends_at: Option<Nanos>,
     /// How many datagrams were cut, from a number that others do not know.
     cut_count: u32,
     /// A guest has used an address, or uses one no more, since that was asked.
@@ -34,7 +36,7 @@ impl Guests {
     /// Room for as many as there may be.
     pub fn new(limits: &Limits, cut_count: u32) -> Self {
         let all = (0..limits.guests).map(|_| None).collect();
-        Self { all, parts_until: None, cut_count, has_news: false }
+        Self { all, parts_until: None, ends_at: None, cut_count, has_news: false }
     }
 
     /// Guests are behind that port from now on. One that there is no room for is ignored.

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use ringway_net::{MacAddress, Nanos};
 
-use super::Guests;
 use super::state::AddressUse;
+use super::{GuestState, Guests};
 use crate::table::Guest;
 
 impl Guests {
@@ -13,6 +13,39 @@ impl Guests {
     pub fn note_rings(&mut self, guest: Guest, runs: bool) {
         if let Some(guest) = self.one_mut(guest) {
             guest.runs = runs;
+            guest.ends_at = guest.ends_at.filter(|_| !runs);
+        }
+    }
+
+    /// The guest is gone for good then, if no ring of its port runs before.
+    pub fn note_end(&mut self, guest: Guest, at: Nanos) {
+        if let Some(guest) = self.one_mut(guest) {
+            guest.ends_at = Some(at);
+            self.ends_at = self.ends_at.into_iter().chain([at]).min();
+        }
+    }
+
+    /// When [`Self::gone`] may have one. One that is too early does no harm.
+    pub fn end_at(&self) -> Option<Nanos> {
+        self.ends_at
+    }
+
+    /// A guest that is gone for good now.
+    pub fn gone(&mut self, now: Nanos) -> Option<Guest> {
+        let is_it = |(_, state): &(Guest, &GuestState)| state.ends_at.is_some_and(|at| at <= now);
+        let gone = self.numbered().find(is_it).map(|(guest, _)| guest);
+        if gone.is_none() {
+            self.ends_at = self.all.iter().flatten().filter_map(|state| state.ends_at).min();
+        }
+        gone
+    }
+
+    /// All that ends with a guest that is gone has ended: nothing that led to other ports leads to
+    /// it any more.
+    pub fn note_gone(&mut self, guest: Guest) {
+        self.forget_moves(guest);
+        if let Some(guest) = self.one_mut(guest) {
+            guest.ends_at = None;
         }
     }
 
@@ -79,7 +112,7 @@ impl Guests {
         self.has_news = true;
     }
 
-    /// The guest behind that port is gone: nothing that led to other ports leads to it any more.
+    /// Nothing that led to other ports leads to that one any more.
     pub fn forget_moves(&mut self, guest: Guest) {
         let led_here = self.all.iter_mut().flatten().filter(|it| it.moved_to == Some(guest));
         led_here.for_each(|state| state.moved_to = None);

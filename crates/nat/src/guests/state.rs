@@ -41,6 +41,8 @@ pub(super) struct GuestState {
     pub runs: bool,
     /// Where its station is that has moved away, until another guest runs here.
     pub moved_to: Option<Guest>,
+    /// When it is taken for granted that its guest does not come back.
+    pub ends_at: Option<Nanos>,
     /// The guest has come so lately that so many of its old connections are reset until then.
     arrival: Option<(Nanos, u32)>,
 }
@@ -65,6 +67,7 @@ impl GuestState {
             uses: Vec::with_capacity(2 * ADDRESSES_MAX),
             runs: true,
             moved_to: None,
+            ends_at: None,
             arrival: None,
         }
     }

@@ -14,6 +14,10 @@ use crate::actions::{Action, Actions};
 use crate::arrival::{ArrivalError, StationState, check_bounds};
 use crate::table::{FlowId, Guest};
 
+/// How long the flows of a guest wait for it after its front-end has gone: VM monitors connect
+/// again after a second, and one that has moved to another port is heard there by then.
+const BACK_WITHIN_NS: u64 = 2_000_000_000;
+
 /// The state of the rings of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rings {
@@ -23,7 +27,8 @@ pub enum Rings {
     Start(MacAddress),
     /// All have stopped; the guest may go on.
     Stop,
-    /// The front-end is gone, and the guest with it.
+    /// The front-end is gone. If it does not come back soon, other ends hear that the flows of its
+    /// guest are over.
     End,
 }
 
@@ -46,8 +51,17 @@ impl Nat {
                 self.follow(Heard { guest, mac, address: None }, now, actions);
                 self.guests.note_arrival(guest, now);
             }
-            Rings::End => self.guests.forget_moves(guest),
+            Rings::End => self.guests.note_end(guest, now.plus(BACK_WITHIN_NS)),
         }
+    }
+
+    /// Ends one flow of a guest that is gone for good; `false`: there is no such guest.
+    pub(super) fn end_one_of_gone(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+        let Some(guest) = self.guests.gone(now) else { return false };
+        if !self.flows.end_one(guest, actions) {
+            self.guests.note_gone(guest);
+        }
+        true
     }
 
     /// Whether rings of the port run, as far as is known.

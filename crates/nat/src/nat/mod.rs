@@ -278,7 +278,8 @@ impl Nat {
     /// When [`Self::timer`] has something to do.
     pub fn deadline(&self) -> Option<Nanos> {
         let advertise_at = Some(self.advertise_at).filter(|_| self.services.has_advertisement());
-        let others = advertise_at.into_iter().chain(self.guests.deadline());
+        let of_guests = self.guests.deadline().into_iter().chain(self.guests.end_at());
+        let others = advertise_at.into_iter().chain(of_guests);
         self.flows.deadline().into_iter().chain(others).min()
     }
 
@@ -293,6 +294,9 @@ impl Nat {
         }
         if self.guests.deadline().is_some_and(|at| at <= now) {
             self.guests.forget_parts(now);
+            return true;
+        }
+        if self.guests.end_at().is_some_and(|at| at <= now) && self.end_one_of_gone(now, actions) {
             return true;
         }
         self.flows.timer(now, actions)
