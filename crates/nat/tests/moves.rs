@@ -284,6 +284,27 @@ fn a_flow_that_has_moved_ends_as_any_other() {
     assert!(!lab.nat.end_a_flow(OTHER, &mut actions));
 }
 
+/// A guest that migrates from one port of a ringway to another comes with what it has here.
+#[test]
+fn what_a_guest_brings_may_be_what_it_has_left_here() {
+    let mut lab = two_guests();
+    rings(&mut lab, OTHER, false, MAC);
+    lab.send(&dhcp(REQUEST, 9, Some([10, 0, 2, 15])));
+    connect(&mut lab);
+    let state = lab.nat.guest_state(GUEST, lab.now);
+    let why = lab.nat.check_guest(OTHER, &state, lab.now).expect_err("its old port runs");
+    assert_eq!(why.to_string(), "10.0.2.15 is another guest's: vm0");
+    rings(&mut lab, GUEST, false, MAC);
+    assert_eq!(lab.nat.check_guest(OTHER, &state, lab.now), Ok(()));
+    assert_eq!(lab.nat.flows_of(GUEST), 1, "it was only asked");
+    let mut actions = Actions::new();
+    assert_eq!(lab.nat.accept_guest(OTHER, &state, lab.now, &mut actions), Ok(()));
+    assert_eq!((lab.nat.flows_of(GUEST), lab.nat.flows_of(OTHER)), (0, 1));
+    let here = lab.nat.guest_state(OTHER, lab.now);
+    assert_eq!((here[0].lease, &here[0].addresses), (state[0].lease, &state[0].addresses));
+    assert_eq!(lab.nat.guest_state(GUEST, lab.now), []);
+}
+
 /// Until it is sure that the guest does not come back, and is not heard at another port.
 #[test]
 fn flows_are_reset_outside_when_their_guest_is_gone() {
