@@ -59,9 +59,9 @@ impl Guests<'_> {
             let Some(link) = self.ports.link(id) else { continue };
             let view = link.view(link.session.is_logging());
             link.presence.resume(view);
-            let link = link.number;
-            self.workers.set_stopped(id, !view.runs);
-            self.tell_of_guest(&match view.runs {
+            let (link, runs) = (link.number, link.presence.runs);
+            self.workers.set_stopped(id, !runs);
+            self.tell_of_guest(&match runs {
                 true => ToSupervisor::Runs { link, goes_on_at: None },
                 false => ToSupervisor::Stopped { link, is_migrating: false },
             });

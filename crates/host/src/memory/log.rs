@@ -68,3 +68,39 @@ impl GuestMemory {
         self.log.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::io::pwrite;
+
+    use super::*;
+
+    /// A guest whose log has so many bytes, and is in that file from byte 100 on.
+    fn logged(len: usize, file: &OwnedFd) -> GuestMemory {
+        let fd = file.try_clone().expect("a descriptor").into();
+        let request = LogRequest { size: len as u64, offset: 100, fd };
+        GuestMemory::empty().with_log(request).expect("a good log")
+    }
+
+    #[test]
+    fn marked_pages_are_counted_up_to_a_bound() {
+        let memfd = || memfd_create("log", MemfdFlags::CLOEXEC).expect("a file");
+        for (len, is_all) in [(PIECE_LEN + 7, true), (COUNTED_LEN_MAX + 1, false)] {
+            let file = memfd();
+            ftruncate(&file, 100 + len as u64).expect("room");
+            let memory = logged(len, &file);
+            assert_eq!(memory.marked_pages(), Some((0, is_all)));
+            let counted_len = len.min(COUNTED_LEN_MAX) as u64;
+            for at in [99, 100, 100 + PIECE_LEN as u64, 99 + counted_len, 100 + counted_len] {
+                pwrite(&file, &[0b1010_0001], at).expect("room");
+            }
+            // In front of the log, and behind what is counted, are none.
+            assert_eq!(memory.marked_pages(), Some((9, is_all)), "{len}");
+            assert_eq!(memory.log_pages(), Some(8 * len as u64));
+            assert_eq!(memory.without_log().marked_pages(), None);
+        }
+    }
+}

@@ -108,9 +108,10 @@ impl Link {
 }
 
 impl Presence {
-    /// The link is one that the data plane before had.
+    /// The link is one that the data plane before had; whether a guest that has stopped ever ran is
+    /// not known.
     pub fn resume(&mut self, view: View) {
-        (self.runs, self.has_run) = (view.runs, true);
+        (self.runs, self.has_run) = (!view.is_stopped, !view.is_stopped);
         self.migration = if view.is_logging { Migration::Copying } else { Migration::No };
     }
 
@@ -288,6 +289,26 @@ mod tests {
         presence.starts_at(third, false);
         assert_eq!(presence.follow(STOPPED, now), [LEFT]);
         assert_eq!(presence.follow(RUNS, now), [CAME]);
+    }
+
+    #[test]
+    fn a_link_goes_on_with_the_next_data_plane() {
+        let now = Instant::now();
+        let resumed = |view| {
+            let mut presence = Presence::default();
+            presence.resume(view);
+            presence
+        };
+        assert_eq!(resumed(LOGGED).follow(stopped(LOGGED), now), [MOVES]);
+        assert_eq!(resumed(LOGGED).follow(ENDS, now), [News::Stays]);
+        // Its rings wait for a log.
+        let waits = View { runs: false, ..LOGGED };
+        assert!(resumed(waits).runs && resumed(waits).follow(LOGGED, now).is_empty());
+        // A destination that has not begun.
+        let mut presence = resumed(STOPPED);
+        let at = RingBase { index: 0, base: 7 };
+        presence.starts_at(at, false);
+        assert_eq!(presence.follow(RUNS, now), [News::Runs { goes_on_at: Some(at) }]);
     }
 
     #[test]

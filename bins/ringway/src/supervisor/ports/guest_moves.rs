@@ -16,7 +16,7 @@ pub struct GuestMoves {
     pub is_stopped: bool,
     /// They did while its memory was copied.
     is_migrating: bool,
-    /// They have run on this connection.
+    /// They have run on this connection, also under a data plane before.
     has_run: bool,
     /// The connection before has ended while they ran.
     has_left_running: bool,
@@ -32,8 +32,9 @@ impl GuestMoves {
 
     /// A queue runs: where a guest goes on that has come by migration.
     pub fn runs(&mut self, goes_on_at: Option<u32>) -> Option<u32> {
-        (self.is_stopped, self.is_migrating, self.has_run) = (false, false, true);
-        let came_at = goes_on_at.filter(|_| !self.has_left_running);
+        (self.is_stopped, self.is_migrating) = (false, false);
+        let is_first = !std::mem::replace(&mut self.has_run, true);
+        let came_at = goes_on_at.filter(|_| is_first && !self.has_left_running);
         self.came += u64::from(came_at.is_some());
         came_at
     }
@@ -94,9 +95,10 @@ mod tests {
         moves.begin(true);
         moves.runs(None);
         moves.stopped(true);
-        moves.runs(None);
+        // The next data plane does not know that it has run.
+        assert_eq!(moves.runs(Some(7)), None);
         moves.end();
-        assert_eq!(moves.went, 0);
+        assert_eq!((moves.came, moves.went), (0, 0));
         moves.begin(false);
         assert!(!moves.is_stopped, "nothing is said of it");
     }
