@@ -32,6 +32,7 @@ impl DirtyLog {
     }
 
     /// Marks the pages of so many bytes. A fence must be between them and this.
+    #[inline]
     pub(crate) fn mark(&self, guest_address: u64, len: u64) {
         let Some(last) = len.checked_sub(1).map(|more| guest_address.saturating_add(more)) else {
             return;
@@ -46,6 +47,7 @@ impl DirtyLog {
     }
 
     /// A bit that is there already is not set: the line stays with all who look at it.
+    #[inline]
     fn mark_page(&self, page: u64) {
         // Below the length of a slice.
         let (at, bit) = ((page / 8) as usize, 1 << (page % 8));

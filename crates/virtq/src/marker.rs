@@ -57,6 +57,14 @@ impl Marker {
         }
     }
 
+    /// Marks the first so many bytes of a buffer that is this element alone.
+    #[inline]
+    pub fn mark_element(&self, element: &Descriptor, len: u32) {
+        if !fault::is_left_out(Mark::Buffers) {
+            self.log.mark(element.address, element.len.min(len).into());
+        }
+    }
+
     /// Marks the first so many bytes of a buffer that are writable.
     pub fn written(&self, len: u32) -> MarkedBytes {
         let elements_left = if fault::is_left_out(Mark::Buffers) { 0 } else { ELEMENTS_MAX };

@@ -1,7 +1,7 @@
 //! How used entries become visible in a packed ring, and the marks of pages that are written.
 
 use super::PackedDevice;
-use crate::desc::{PACKED_FLAGS, PACKED_ID, PACKED_LEN};
+use crate::desc::{INDIRECT, NEXT, PACKED_FLAGS, PACKED_ID, PACKED_LEN, WRITE};
 use crate::event;
 use crate::fault::Mark;
 use crate::marker::Marker;
@@ -92,7 +92,10 @@ impl PackedDevice {
         for (word, step) in self.record.entries(0, self.staged) {
             let used = UsedEntry { word, step };
             let written = (word & 0xffff_ffff) as u32;
-            if written > 0 {
+            let first = self.descriptor(at.at());
+            if first.fourth & (WRITE | NEXT | INDIRECT) == WRITE {
+                marker.mark_element(&first, written);
+            } else if written > 0 {
                 let _ = self.walk(at, &marker.regions, &mut marker.written(written));
             }
             at = at.advanced(used.descriptors(), self.size);

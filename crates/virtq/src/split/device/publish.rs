@@ -1,6 +1,7 @@
 //! How used entries become visible in a split ring, and the marks of pages that are written.
 
 use super::SplitDevice;
+use crate::desc::{INDIRECT, NEXT, WRITE};
 use crate::event;
 use crate::fault::Mark;
 use crate::marker::Marker;
@@ -45,10 +46,14 @@ impl SplitDevice {
         let mut at = from;
         while at != self.staged.value() {
             let [id, written] = self.written.entry(place(at, self.used.last()));
-            if written > 0
-                && let Ok(id) = u16::try_from(id)
-            {
-                let _ = self.walk(id, &marker.regions, &mut marker.written(written));
+            match u16::try_from(id).map(|id| (id, self.descriptor(id))) {
+                Ok((_, Some(only))) if only.third & (WRITE | NEXT | INDIRECT) == WRITE => {
+                    marker.mark_element(&only, written);
+                }
+                Ok((id, _)) if written > 0 => {
+                    let _ = self.walk(id, &marker.regions, &mut marker.written(written));
+                }
+                _ => {}
             }
             at = at.wrapping_add(1);
         }
@@ -56,11 +61,11 @@ impl SplitDevice {
 
     /// Marks the entries from one on that are shown, and the index.
     fn mark_entries(&self, marker: &Marker, from: u16) {
-        let mut at = from;
-        while at != self.published {
-            let offset = RING + 8 * place(at, self.used.last());
-            marker.mark_device(Mark::UsedEntries, offset, 8);
-            at = at.wrapping_add(1);
+        let (first, count) = (place(from, self.used.last()), self.published.wrapping_sub(from));
+        let count = usize::from(count);
+        let before_end = count.min(self.used.last() + 1 - first);
+        for (at, count) in [(first, before_end), (0, count - before_end)] {
+            marker.mark_device(Mark::UsedEntries, RING + 8 * at, 8 * count);
         }
         marker.mark_device(Mark::UsedIndex, INDEX, 2);
     }
