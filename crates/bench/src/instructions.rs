@@ -13,14 +13,14 @@ mod callgrind;
 pub(crate) mod command;
 pub mod golden;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use ringway_device::{FromGuest, ToGuest};
 use ringway_driver::{NetDriver, RxOptions, RxScheme, Sent};
 use ringway_net::{Features, NetHeader, Packet, PacketSink, PacketSource, Put};
 use ringway_testkit::{Mirror, MirrorOptions, TestMemory};
 use ringway_virtq::{
-    DeviceQueue, DriverQueue, Format, PackedDevice, PackedDriver, SharedSlice, SplitDevice,
-    SplitDriver,
+    DeviceQueue, DirtyLog, DriverQueue, Format, PackedDevice, PackedDriver, SharedSlice,
+    SplitDevice, SplitDriver,
 };
 
 use crate::progress::in_turns;
@@ -36,6 +36,9 @@ const PACKET_LEN: usize = 64;
 const QUEUE_SIZE: u16 = 256;
 const BUFFERS_LEN: u64 = 8 << 20;
 
+/// Bytes of a log that has all pages of the mirror's memory.
+const LOG_LEN: u64 = 0x2_1000;
+
 /// Bursts of packets that go through a daemon.
 const BURSTS: usize = 16;
 const MORE_BURSTS: usize = 80;
@@ -46,10 +49,11 @@ const MORE_BURSTS: usize = 80;
 /// Of the worker its loop and the copy alone are counted, not what it does once for each visit of
 /// some packets: clocks, publishing, sleeping. So the number hardly depends on when it runs.
 type Part = (&'static str, &'static str, &'static [&'static str], usize);
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("driver_send", "*instructions*driver_send*", &[], BATCH * BATCHES),
     ("device_receive", "*instructions*device_receive*", &[], BATCH * BATCHES),
     ("device_send", "*instructions*device_send*", &[], BATCH * BATCHES),
+    ("device_logged", "*instructions*device_send*", &["--logged"], BATCH * BATCHES),
     ("driver_receive", "*instructions*driver_receive*", &[], BATCH * BATCHES),
     ("driver_tuned", "*instructions*driver_receive*", &["--tuned"], BATCH * BATCHES),
     ("worker", "*Run*forward_run*", &["--worker"], BURSTS * switch::BURST),
@@ -103,16 +107,16 @@ pub fn run_worker(format: Format, load: (usize, usize), in_two: bool) -> anyhow:
 }
 
 /// Moves the packets; what is counted under valgrind. `tuned`: into buffers whose length the driver
-/// chooses.
-pub fn run(format: Format, tuned: bool) -> anyhow::Result<()> {
+/// chooses. `logged`: the device marks the pages that it writes.
+pub fn run(format: Format, tuned: bool, logged: bool) -> anyhow::Result<()> {
     let scheme = if tuned { RxScheme::Adaptive } else { RxScheme::Page };
     match format {
-        Format::Split => mirror::<SplitDriver, SplitDevice>(scheme),
-        Format::Packed => mirror::<PackedDriver, PackedDevice>(scheme),
+        Format::Split => mirror::<SplitDriver, SplitDevice>(scheme, logged),
+        Format::Packed => mirror::<PackedDriver, PackedDevice>(scheme, logged),
     }
 }
 
-fn mirror<D: DriverQueue, V: DeviceQueue>(scheme: RxScheme) -> anyhow::Result<()> {
+fn mirror<D: DriverQueue, V: DeviceQueue>(scheme: RxScheme, logged: bool) -> anyhow::Result<()> {
     let mut mirror = Mirror::<D, V>::new(&MirrorOptions {
         rx: RxOptions::of(scheme),
         tx_len_max: 1518,
@@ -120,6 +124,12 @@ fn mirror<D: DriverQueue, V: DeviceQueue>(scheme: RxScheme) -> anyhow::Result<()
         buffers_len: BUFFERS_LEN,
         without: Features::empty(),
     })?;
+    let log = TestMemory::new(&[(0, LOG_LEN)])?;
+    if logged {
+        let regions = mirror._memory.regions().with_log(Some(DirtyLog::new(log.region(0))));
+        let bound = mirror.to_guest.rebind(&mirror.areas[0], &regions);
+        bound.map_err(|broken| anyhow!("receiveq: {}", broken.0))?;
+    }
     let outside = TestMemory::new(&[(0, 4096)])?;
     let (lent, _) = outside.region(0).split_at(PACKET_LEN);
     lent.write(0, &[0x5a; PACKET_LEN]);
@@ -189,11 +199,28 @@ fn driver_receive<Q: DriverQueue>(driver: &mut NetDriver<Q>) -> usize {
 mod tests {
     use super::*;
 
+    /// While a guest is migrated a worker takes at most so many times as many instructions for a
+    /// packet.
+    const LOGGED_MAX: f64 = 1.3;
+
+    #[test]
+    fn marks_cost_less_than_a_third_of_a_packet() {
+        let counts =
+            golden::parse(include_str!("../tests/golden/instructions.txt")).expect("right");
+        for format in ["split", "packed"] {
+            let [plain, logged, worker] = ["device_send", "device_logged", "worker"]
+                .map(|part| counts[&format!("{format} {part}")]);
+            let times = (worker + logged - plain) / worker;
+            println!("{format}: {times:.2} times with marks");
+            assert!(times > 1.0 && times <= LOGGED_MAX, "{format}: {times}");
+        }
+    }
+
     #[test]
     fn all_packets_are_moved_in_both_formats() {
-        for tuned in [false, true] {
-            run(Format::Split, tuned).expect("split");
-            run(Format::Packed, tuned).expect("packed");
+        for (tuned, logged) in [(false, false), (true, false), (false, true)] {
+            run(Format::Split, tuned, logged).expect("split");
+            run(Format::Packed, tuned, logged).expect("packed");
         }
     }
 }

@@ -9,7 +9,7 @@ use ringway_device::{FromGuest, ReceiveLists, ToGuest};
 use ringway_driver::{Arena, DriverOptions, NetDriver, RxOptions, TxOptions};
 use ringway_net::{Counters, Features, Negotiated};
 use ringway_virtq::{
-    Arm, DeviceQueue, DriverQueue, Elements, Format, Position, QueueSetup, Regions,
+    Areas, Arm, DeviceQueue, DriverQueue, Elements, Format, Position, QueueSetup, Regions,
 };
 
 use crate::{Ring, TestMemory};
@@ -27,6 +27,8 @@ pub struct Mirror<D, V> {
     pub to_guest: ToGuest<V>,
     /// The device's side of the transmitq.
     pub from_guest: FromGuest<V>,
+    /// The areas of both, in that order.
+    pub areas: [Areas; 2],
     /// All memory, for as long as it is used.
     pub _memory: TestMemory,
 }
@@ -73,6 +75,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         let _ = driver.rx.flush();
         let _ = driver.rx.arm_calls(Arm::Never);
         let regions = memory.regions();
+        let areas = [rings[0].areas(), rings[1].areas()];
         let [to, from] = rings.map(|ring| start::<V>(&ring, &negotiated, &regions));
         let mut to_guest = ToGuest::new(
             to?,
@@ -90,7 +93,7 @@ impl<D: DriverQueue, V: DeviceQueue> Mirror<D, V> {
         );
         to_guest.arm_kicks(Arm::Never);
         from_guest.arm_kicks(Arm::Never);
-        Ok(Self { driver, to_guest, from_guest, _memory: memory })
+        Ok(Self { driver, to_guest, from_guest, areas, _memory: memory })
     }
 }
 

@@ -106,7 +106,7 @@ fn on_two<G: Send, H: Send>(
     guest: impl FnOnce(&mut Driver, &AtomicBool) -> anyhow::Result<G> + Send,
     host: impl FnOnce(Device<'_>) -> anyhow::Result<H> + Send,
 ) -> anyhow::Result<(G, H)> {
-    let Mirror { mut driver, mut to_guest, mut from_guest, _memory } = Mirror::new(rings)?;
+    let Mirror { mut driver, mut to_guest, mut from_guest, _memory, .. } = Mirror::new(rings)?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let guest = scope.spawn(|| {

@@ -37,6 +37,9 @@ pub(crate) struct InstructionsArgs {
     /// Into receive buffers whose length the driver chooses (internal)
     #[arg(long, hide = true, requires = "run")]
     tuned: bool,
+    /// With a device that marks the pages that it writes (internal)
+    #[arg(long, hide = true, requires = "run")]
+    logged: bool,
 }
 
 impl InstructionsArgs {
@@ -45,7 +48,7 @@ impl InstructionsArgs {
             Some(format) if self.worker => {
                 return run_worker(format, (self.workers, self.bursts), self.in_two);
             }
-            Some(format) => return run(format, self.tuned),
+            Some(format) => return run(format, self.tuned, self.logged),
             None => {}
         }
         let counts = count(&["instructions", "--run"])?;
