@@ -79,6 +79,8 @@ pub struct Traffic {
     rng: Rng,
     len_max: usize,
     loss_allowed: bool,
+    /// Tells hellos from those of earlier times, which may have waited for a guest.
+    hellos: u64,
 }
 
 impl Traffic {
@@ -93,6 +95,7 @@ impl Traffic {
             rng: Rng::new(flow),
             len_max,
             loss_allowed: false,
+            hellos: 0,
         }
     }
 
@@ -121,17 +124,19 @@ impl Traffic {
     pub fn settle(&mut self, guests: &mut [AnyUserGuest; 2]) -> Result<(), TrafficError> {
         let deadline = Instant::now() + ARRIVAL_LIMIT;
         let mut heard = [false; 2];
+        self.hellos += 1;
+        let numbers = self.streams.each_ref().map(|stream| self.hellos << 32 | stream.flow);
         while heard != [true; 2] {
             if Instant::now() > deadline {
                 return Err(TrafficError::Unreachable);
             }
             for (at, guest) in guests.iter_mut().enumerate() {
-                let stamp = Stamp { flow: HELLO, sequence: self.streams[at].flow };
+                let stamp = Stamp { flow: HELLO, sequence: numbers[at] };
                 let _ = guest.send(&frames::udp(self.streams[at].link, stamp, STAMPED_LEN_MIN))?;
                 guest.flush();
             }
             for (at, guest) in guests.iter_mut().enumerate() {
-                let hello = Stamp { flow: HELLO, sequence: self.streams[1 - at].flow };
+                let hello = Stamp { flow: HELLO, sequence: numbers[1 - at] };
                 guest.wait_call(Duration::from_millis(20))?;
                 while let Some((_, packet)) = guest.receive()? {
                     heard[at] |= frames::read_stamp(&packet) == Some(hello);
