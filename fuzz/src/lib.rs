@@ -7,6 +7,7 @@
 
 mod driver;
 mod packet;
+mod policy;
 mod race;
 mod ring;
 mod router;
@@ -63,6 +64,7 @@ pub const TARGETS: [(&str, Target); 31] = [
     ("nat_datagrams", router::datagrams),
     ("nat_segments", router::segments),
     ("nat_fragments", router::fragments),
+    ("policy_hello", policy::hello),
     ("config", text::config),
     ("control_json", text::control_json),
 ];
