@@ -114,7 +114,8 @@ impl FromStr for RulePlace {
             return Ok(Self::Network(network));
         }
         // A network with a mistake in it is no name: 10.0.0.1/8, 10.0.0.256.
-        let is_name = text.rsplit('.').next().is_some_and(|label| {
+        let name = text.strip_suffix('.').unwrap_or(text);
+        let is_name = name.rsplit('.').next().is_some_and(|label| {
             !label.is_empty() && !label.bytes().all(|byte| byte.is_ascii_digit())
         });
         let pattern = NamePattern::parse(text).filter(|_| is_name);
@@ -212,7 +213,16 @@ mod tests {
         for text in ["tcp a.b", "sctp:1 a.b", "tcp:0 a.b", "tcp:x a.b", "tcp:70000 a.b", &many] {
             assert!(error(text).contains("is no service"), "{text}");
         }
-        for text in ["10.0.0.1/8", "10.0.0.256", "a..b", "http://a.b", "*", "a.b:443", "::ffff:1"] {
+        for text in [
+            "10.0.0.1/8",
+            "10.0.0.256",
+            "10.0.0.256.",
+            "a..b",
+            "http://a.b",
+            "*",
+            "a.b:443",
+            "::ffff:x",
+        ] {
             assert!(error(text).contains("is no place"), "{text}");
         }
         assert!(error("tls:443 10.0.0.0/8").starts_with("tls: needs a name"));
