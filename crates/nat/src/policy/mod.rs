@@ -10,6 +10,7 @@
 //! Limits: several allowed names at one address cannot be told apart, but by TLS. A rule that
 //! allows TCP or UDP to a name allows it to all that is at its addresses.
 
+pub mod bindings;
 pub mod hello;
 pub mod name;
 pub mod rule;
