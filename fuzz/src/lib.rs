@@ -34,7 +34,7 @@ pub use supervisor::supervisor;
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 31] = [
+pub const TARGETS: [(&str, Target); 33] = [
     ("codec", wire::codec),
     ("device_state", wire::device_state),
     ("bridge_fdb", wire::bridge_fdb),
@@ -65,6 +65,8 @@ pub const TARGETS: [(&str, Target); 31] = [
     ("nat_segments", router::segments),
     ("nat_fragments", router::fragments),
     ("policy_hello", policy::hello),
+    ("policy_question", policy::question),
+    ("policy_answer", policy::answer),
     ("config", text::config),
     ("control_json", text::control_json),
 ];

@@ -70,17 +70,15 @@ impl<'a> Question<'a> {
         if flags & NOT_IMPLEMENTED_OR_ANSWER != 0 || word(message, 4)? != 1 {
             return None;
         }
+        let end = question_end(message)?;
         let (mut name, mut at) = (String::new(), HEADER_LEN);
-        for _ in 0..=LABELS_MAX {
-            let len = usize::from(*message.get(at)?);
-            at += 1;
-            if len == 0 {
-                let (kind, class) = (word(message, at)?, word(message, at + 2)?);
-                let is_fine = class == IN && name.len() <= NAME_LEN_MAX;
-                return is_fine.then_some(Self { message, name, kind, end: at + 4 });
+        loop {
+            let label = label(message, at)?;
+            at += 1 + label.len();
+            if label.is_empty() {
+                break;
             }
-            // Neither a pointer nor anything else than a host's name may have.
-            let label = message.get(at..at + len).filter(|_| len < 64)?;
+            // Nothing but what a host's name may have.
             let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
             let label = std::str::from_utf8(label).ok()?;
             if !label.as_bytes().iter().all(is_good) {
@@ -90,9 +88,19 @@ impl<'a> Question<'a> {
                 name.push('.');
             }
             name.push_str(&label.to_ascii_lowercase());
-            at += len;
         }
-        None
+        let (kind, class) = (word(message, at)?, word(message, at + 2)?);
+        (class == IN).then_some(Self { message, name, kind, end })
+    }
+
+    /// The name, in lower case and without the dot at its end.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kind of records that are asked for.
+    pub fn kind(&self) -> u16 {
+        self.kind
     }
 
     fn about(&self, plan: &Plan) -> Option<About> {
@@ -164,6 +172,27 @@ impl<'a> Question<'a> {
         }
         reply
     }
+}
+
+/// Where the first question of a message ends, whatever its name and class are; `None`: it is not
+/// whole, or its name has pointers or is too long.
+pub(crate) fn question_end(message: &[u8]) -> Option<usize> {
+    let mut at = HEADER_LEN;
+    for _ in 0..=LABELS_MAX {
+        let len = label(message, at)?.len();
+        at += 1 + len;
+        if len == 0 {
+            let is_short = at - HEADER_LEN <= NAME_LEN_MAX;
+            return Some(at + 4).filter(|end| is_short && *end <= message.len());
+        }
+    }
+    None
+}
+
+/// The label at that offset of a message; `None`: there is a pointer, or it is not whole.
+fn label(message: &[u8], at: usize) -> Option<&[u8]> {
+    let len = usize::from(*message.get(at)?);
+    message.get(at + 1..at + 1 + len).filter(|_| len < 64)
 }
 
 fn is_private(domain: &str) -> bool {

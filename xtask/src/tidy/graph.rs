@@ -18,7 +18,7 @@ const CRATES: [(&str, &str, Option<&str>); 21] = [
     ("ringway-driver", "virtq net", Some("smoltcp")),
     ("ringway-device", "virtq net", Some("")),
     ("ringway-switch", "virtq net", Some("")),
-    ("ringway-nat", "net", Some("smoltcp")),
+    ("ringway-nat", "net", Some("simple-dns smoltcp")),
     ("ringway-vhost-user", "foreign virtq net driver", Some("bitflags rustix thiserror")),
     ("ringway-supervisor", "vhost-user", Some("thiserror")),
     ("ringway-host", "foreign virtq net device switch nat", Some("io-uring libc rustix thiserror")),

@@ -10,9 +10,11 @@
 //! Limits: several allowed names at one address cannot be told apart, but by TLS. A rule that
 //! allows TCP or UDP to a name allows it to all that is at its addresses.
 
+pub mod answer;
 pub mod bindings;
 pub mod hello;
 pub mod name;
+pub mod question;
 pub mod rule;
 
 mod addresses;
