@@ -202,6 +202,18 @@ fn lengths_that_do_not_fit_are_malformed() {
         let why = if len == begin { HelloRefusal::NoName } else { HelloRefusal::Malformed };
         assert_eq!(read(&cut), refused(why), "{len}");
     }
+    // The number of the session, the suites, and the ways to compress.
+    let (session, suites, ways) = (4 + 2 + 32, 4 + 2 + 32 + 33, 4 + 2 + 32 + 33 + 8);
+    for (at, len, list) in [
+        (session, 33, [&[33][..], &[0; 33]].concat()),
+        (suites, 8, vec![0, 3, 1, 2, 3]),
+        (suites, 8, vec![0, 0]),
+        (ways, 2, vec![0]),
+    ] {
+        let other = [&good[4..at], &list, &good[at + len..]].concat();
+        let read = read(&in_records(&in_message(&other), &[]));
+        assert_eq!(read, refused(HelloRefusal::Malformed), "{at}");
+    }
     let longer = in_message(&[&good[4..], &[0]].concat());
     assert_eq!(read(&in_records(&longer, &[])), refused(HelloRefusal::Malformed));
 }

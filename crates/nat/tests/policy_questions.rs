@@ -108,6 +108,12 @@ fn a_denied_name_is_refused_and_the_reason_is_said() {
     let plain = answered(&judged(&message("eVil.org", A, b"")));
     let head = words(&[0xabcd, 0x8185, 1, 0, 0, 0]);
     assert_eq!(plain, [&head[..], &section("eVil.org", A, IN)].concat());
+    // What looks like EDNS is an answer, or is not there.
+    for counts in [[1, 0, 1], [0, 1, 1], [0, 0, 0]] {
+        let mut other = message("eVil.org", A, &edns(1400, b""));
+        other[6..12].copy_from_slice(&words(&counts));
+        assert_eq!(answered(&judged(&other)), plain);
+    }
     let message = message("evil.org", A, b"");
     let verdict = judge(&message, false, OWN, &policy(), Denial::NoName).expect("a question");
     assert_eq!(answered(&verdict)[2..4], [0x81, 0x83]);
