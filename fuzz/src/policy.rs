@@ -17,6 +17,7 @@ const HEADER_LEN: usize = 12;
 /// Kinds of records, and of questions.
 const A: u8 = 1;
 const CNAME: u8 = 5;
+const TXT: u8 = 16;
 
 /// The first bytes of a connection: as they are, in records, or as extensions of a hello.
 pub(crate) fn hello(data: &[u8]) {
@@ -149,27 +150,19 @@ pub(crate) fn answer(data: &[u8]) {
     let Some(question) = asked(how) else { return };
     let mut message = question.message();
     message.truncate(message.len() - 11);
-    message[2..HEADER_LEN].copy_from_slice(&[
-        0x80 | flags & 6,
-        flags >> 4 & 3,
-        0,
-        1,
-        0,
-        count,
-        0,
-        0,
-        0,
-        9,
-    ]);
+    let head = [0x80 | flags & 6, flags >> 4 & 3, 0, 1, 0, count, 0, 0, 0, 9];
+    message[2..HEADER_LEN].copy_from_slice(&head);
     if how & 2 == 0 {
-        add_records(&mut message, rest);
+        let records = add_records(&mut message, flags, rest);
+        message[7] = if flags & 1 == 0 { records } else { records.min(count) };
     } else {
         message.extend(rest);
     }
     let Some(answer) = question.answer(&message, is_opened) else {
         panic!("it answers this question");
     };
-    let most = if how & 1 == 0 { 1232 } else { usize::from(u16::MAX) };
+    let taken = (usize::from(how) << 8).clamp(512, 1232);
+    let most = if how & 1 == 0 { taken } else { usize::from(u16::MAX) };
     assert!(answer.message.len() <= most && answer.message[..2] == [1, 2]);
     assert!(answer.message[HEADER_LEN..].starts_with(b"\x01X\x01A\x03oRg\0"));
     assert!(answer.addresses.iter().all(|(address, _)| is_opened(*address)));
@@ -178,33 +171,40 @@ pub(crate) fn answer(data: &[u8]) {
     assert_eq!(bindings.bind(question.name(), &answer.addresses, Nanos(0)), 0);
 }
 
-/// Records, one for each six bytes: name, kind, and what is in it.
-fn add_records(message: &mut Vec<u8>, data: &[u8]) {
-    let mut last = [0xc0, 0x0c];
+/// Adds records, one for each six bytes: name, kind, and what is in it; odd ones and aliases if the
+/// flags say so. Returns how many.
+fn add_records(message: &mut Vec<u8>, flags: u8, data: &[u8]) -> u8 {
+    let (is_odd, has_aliases) = (flags & 1 != 0, flags & 8 != 0);
+    let (mut last, mut count) = ([0xc0, 0x0c], 0);
     for &[name, kind, pointer, low, content, ttl] in data.as_chunks().0.iter().take(64) {
         match name % 8 {
-            0 => message.extend([0xc0 | pointer & 0x3f, low]),
+            0 if is_odd => message.extend([0xc0 | pointer & 0x3f, low]),
             1 => message.extend([1, name, 0]),
             2 | 3 => message.extend([0xc0, 0x0c]),
             _ => message.extend(last),
         }
         let kind = match kind % 8 {
-            0 => kind,
-            1 | 2 => CNAME,
+            0 if is_odd => kind,
+            1 | 2 if has_aliases => CNAME,
             3 => 28,
+            4 | 5 => TXT,
             _ => A,
         };
         message.extend([0, kind, 0, 1 + u8::from(ttl == 7), ttl, 0, 1, low]);
         let at = u16::try_from(message.len() + 2).unwrap_or(0);
         let data = match kind {
             A => vec![192, 0, 2, content],
+            TXT => [&[200][..], &[content; 200]].concat(),
             28 => [&[0x20, 1][..], &[0; 13], &[content]].concat(),
             CNAME if content & 0x80 == 0 => vec![1, content, 0xc0, 0x0e],
+            CNAME => vec![1, content, 0xc0, 0x0c],
             _ => vec![1, content, pointer, low, 0],
         };
         if kind == CNAME {
             last = (0xc000 | at).to_be_bytes();
         }
         message.extend(list(&data));
+        count += 1;
     }
+    count
 }
