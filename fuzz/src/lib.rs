@@ -34,7 +34,7 @@ pub use supervisor::supervisor;
 pub type Target = fn(&[u8]);
 
 /// All targets that must never fail, by name.
-pub const TARGETS: [(&str, Target); 33] = [
+pub const TARGETS: [(&str, Target); 34] = [
     ("codec", wire::codec),
     ("device_state", wire::device_state),
     ("bridge_fdb", wire::bridge_fdb),

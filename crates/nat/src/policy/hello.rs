@@ -143,7 +143,7 @@ fn record_len(bytes: &[u8]) -> Result<Option<usize>, HelloRefusal> {
 
 /// The message without its header, taken out of the records.
 fn message(bytes: &[u8], len: usize) -> Result<Vec<u8>, HelloRefusal> {
-    let (mut message, mut rest) = (Vec::with_capacity(len), Reader(bytes));
+    let (mut message, mut rest) = (Vec::with_capacity(len), HelloBytes(bytes));
     while message.len() < len {
         rest.take(RECORD_HEADER_LEN - 2)?;
         message.extend(rest.list(2)?.0);
@@ -154,7 +154,7 @@ fn message(bytes: &[u8], len: usize) -> Result<Vec<u8>, HelloRefusal> {
 
 /// The host that a hello names (RFC 8446 §4.1.2).
 fn name(message: &[u8]) -> Result<HostName, HelloRefusal> {
-    let mut hello = Reader(message);
+    let mut hello = HelloBytes(message);
     if hello.take(2)?[0] != MAJOR_VERSION {
         return Err(HelloRefusal::Malformed);
     }
@@ -180,7 +180,7 @@ fn name(message: &[u8]) -> Result<HostName, HelloRefusal> {
 }
 
 /// The host of a `server_name`.
-fn host(mut content: Reader<'_>) -> Result<HostName, HelloRefusal> {
+fn host(mut content: HelloBytes<'_>) -> Result<HostName, HelloRefusal> {
     let mut names = content.list(2)?;
     content.end()?;
     let (kind, name) = (names.number(1)?, names.list(2)?);
@@ -202,9 +202,9 @@ fn host(mut content: Reader<'_>) -> Result<HostName, HelloRefusal> {
 
 /// Bytes of a message that were not read yet.
 #[derive(Debug, Clone, Copy)]
-struct Reader<'a>(&'a [u8]);
+struct HelloBytes<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> HelloBytes<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], HelloRefusal> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(HelloRefusal::Malformed)?;
         self.0 = rest;
