@@ -425,10 +425,11 @@ fn a_front_end_that_goes_leaves_nothing() -> Outcome {
     Ok(())
 }
 
+/// The one that serves: those before it may still be ending.
 fn data_plane(ringway: &RingwayProcess) -> io::Result<Pid> {
     let pid = ringway.pid();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    let pid = children.split_whitespace().next().and_then(|child| child.parse().ok());
+    let pid = children.split_whitespace().next_back().and_then(|child| child.parse().ok());
     pid.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("no data plane"))
 }
 

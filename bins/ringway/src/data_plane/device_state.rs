@@ -2,9 +2,7 @@
 //! what it has set through its controlq, and its addresses behind routers.
 //!
 //! Leases go to the router that has their network. One that is another guest's there makes the
-//! transfer fail, so that the guest stays where it is. The port that the guest leaves may be one of
-//! this ringway, too: it holds the same addresses for the same station, and does not run any more.
-//! Then the router finds out by itself where the station is.
+//! transfer fail, so that the guest stays where it is.
 
 use std::time::Instant;
 
@@ -20,7 +18,7 @@ use tracing::info;
 
 use super::links::Link;
 use super::links::state::{Ended, Work};
-use super::ports::{Port, Ports};
+use super::ports::Ports;
 use super::workers::{NO_ANSWER, Workers};
 use crate::config::PortKind;
 
@@ -179,11 +177,7 @@ fn place_leases(
         if fits.is_empty() {
             continue;
         }
-        match ask(*router, id, fits.clone(), only_asks, workers)? {
-            Err(ArrivalError::OfAnother { port, .. })
-                if is_left(*router, &port, &fits, ports, workers) => {}
-            outcome => outcome?,
-        }
+        ask(*router, id, fits, only_asks, workers)??;
     }
     if let Some(station) = left.first().filter(|_| !routers.is_empty()) {
         outside = station.lease.map(|lease| lease.address.to_string());
@@ -214,24 +208,4 @@ fn ask(
     let asked = workers.first().ask(move |worker| worker.nat(router).map(accept));
     // A router that is not open yet has no guests.
     Ok(asked.context(NO_ANSWER)?.unwrap_or(Ok(())))
-}
-
-/// Whether the addresses are held for the same stations by the port that the guest has left: one of
-/// this ringway, of which no queue runs.
-fn is_left(
-    router: PortId,
-    holder: &str,
-    stations: &[StationState],
-    ports: &Ports,
-    workers: &Workers,
-) -> bool {
-    let runs = |port: &Port| port.link().is_some_and(|it| it.session.running().next().is_some());
-    let stands = ports.iter().find(|port| port.spec.name == holder);
-    if stands.is_none_or(|port| port.link().is_none() || runs(port)) {
-        return false;
-    }
-    let look = move |worker: &mut Worker| Some(worker.nat(router)?.look(None, now()).stations);
-    let known = workers.first().ask(look).flatten().unwrap_or_default();
-    let is_of_it = |mac| known.iter().any(|it| it.port == holder && it.mac == mac);
-    stations.iter().all(|station| is_of_it(station.mac))
 }
