@@ -318,6 +318,19 @@ fn migrations_are_counted_and_told() {
     assert_eq!(log.matches("the guest stays").count(), 1, "{log}");
 }
 
+/// A front-end that needs more leaves without a word.
+#[test]
+fn the_log_has_once_what_a_guest_can_have() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ringway = ringway(directory.path(), &["a=vm:a.sock,mac=52:54:00:00:00:01"]);
+    let _front_end = running(directory.path(), "a");
+    ringway.told(&["upgrade"]);
+    let log = ringway.log();
+    let offers: Vec<&str> = log.lines().filter(|line| line.contains("offers features")).collect();
+    let [offer] = offers[..] else { panic!("{log}") };
+    assert!(offer.contains("features 0x") && offer.contains("MAC address 52:54:00:00:00:01, "));
+}
+
 /// Queues that go on at that base.
 fn start_at(front_end: &mut RawFrontEnd, base: u32) {
     must(front_end, SET_FEATURES, &FEATURES.to_le_bytes(), &[]);

@@ -201,6 +201,10 @@ impl DataPlane {
     pub(super) fn link(&mut self, id: PortId, number: u32, spec: &PortSpec) -> anyhow::Result<()> {
         let port = self.ports.port_mut(id).context("there is no such port")?;
         port.connect(number, spec, self.workers.new_callee())?;
+        // One that a data plane had before this one was told of it then.
+        if self.replay.is_none() {
+            port.say_offer();
+        }
         self.ports.note_link(number, id);
         self.workers.send_all(move |worker| worker.note_rings(id, Some(number)));
         Ok(())

@@ -38,6 +38,11 @@ pub struct RingView {
 }
 
 impl Session {
+    /// The features that the guest can have, as bits.
+    pub fn offered(&self) -> u64 {
+        self.offer.features
+    }
+
     /// How many rings the device has.
     pub fn ring_count(&self) -> u16 {
         u16::try_from(self.rings.len()).unwrap_or(u16::MAX)

@@ -13,6 +13,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use ringway_host::{Callee, Carrier, Tap, TapWatch};
 use ringway_switch::PortId;
+use tracing::info;
 
 use super::links::Link;
 use super::workers::Workers;
@@ -73,6 +74,15 @@ impl Port {
             let _ = link.session.set_config(config);
         }
         Ok(())
+    }
+
+    /// Says what its guest can have: a front-end that needs more leaves without a word.
+    pub fn say_offer(&mut self) {
+        let Some(link) = self.link() else { return };
+        let (features, mac, pairs) = (link.session.offered(), link.mac, link.pairs);
+        self.say(|port| {
+            info!(port, "offers features {features:#x}, MAC address {mac}, queue pairs: {pairs}");
+        });
     }
 
     /// Says a line about it, unless too much was said.
