@@ -75,7 +75,7 @@ fn longer(name: &str) -> Duration {
 /// A name, what it needs, the seconds after which it is killed, and what it does.
 type Row = (&'static str, Needs, u64, fn(&Stage) -> anyhow::Result<()>);
 
-const ROWS: [Row; 67] = [
+const ROWS: [Row; 68] = [
     ("dpdk_vhost", DpdkDevice, 90, scenarios_driver::vhost),
     ("uml_pair_split", Uml, 120, |stage| scenarios_uml::pair(stage, false, None)),
     ("uml_pair_packed", Uml, 120, |stage| scenarios_uml::pair(stage, true, None)),
@@ -123,6 +123,9 @@ const ROWS: [Row; 67] = [
     ("migration_given_up", Qemu, 150, |stage| scenarios_migration_given_up::given_up(stage, "")),
     ("migration_given_up_newest", NewestQemu, 150, |stage| {
         scenarios_migration_given_up::given_up(stage, ",packed=on")
+    }),
+    ("migration_refused_newest", NewestQemu, 150, |stage| {
+        scenarios_migration_given_up::refused(stage, "")
     }),
     ("migration_guide", Qemu, 150, scenarios_migration_guide::guide),
     ("migration_saved", Qemu, 150, |stage| scenarios_migration_saved::saved(stage, "", BY_PROGRAM)),

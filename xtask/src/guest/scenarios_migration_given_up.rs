@@ -1,5 +1,6 @@
-//! A migration of a QEMU guest that is cancelled while memory is copied, and one whose destination
-//! dies: the guest goes on where it is, and can be migrated again.
+//! A migration of a QEMU guest that is cancelled while memory is copied, one whose destination
+//! dies, and one that the destination refuses at the very end: the guest goes on where it is, and
+//! can be migrated again.
 //!
 //! How: pages are marked only while memory is copied, and no queue stops: the port's state says
 //! the one, and the guest's connections and the log of ringway the other. How long the guest was
@@ -14,7 +15,7 @@ use ringway_guests::Stage;
 use ringway_guests::process::LOOK_EVERY;
 use serde_json::json;
 
-use super::migration_scene::{Device, LIMIT, Scene, check_format, set_speed};
+use super::migration_scene::{AT_ONCE, Device, LIMIT, Scene, check_format, set_speed};
 
 /// How often a migration is given up each way, before one that succeeds.
 const ROUNDS: Extent = Extent::new("RINGWAY_MIGRATIONS_GIVEN_UP", 2, 20);
@@ -32,15 +33,26 @@ const GONE: &str = "front-end gone";
 enum End {
     Cancelled,
     DestinationKilled,
+    /// The source sends its device's state, and the destination's port has none.
+    Refused,
 }
 
 /// Given up twice, and then not.
 pub fn given_up(stage: &Stage, options: &str) -> anyhow::Result<()> {
+    given_up_by(stage, options, &[End::Cancelled, End::DestinationKilled])
+}
+
+/// Refused at the very end, when all queues have stopped, and then not.
+pub fn refused(stage: &Stage, options: &str) -> anyhow::Result<()> {
+    given_up_by(stage, options, &[End::Refused])
+}
+
+fn given_up_by(stage: &Stage, options: &str, ends: &[End]) -> anyhow::Result<()> {
     let mut scene = Scene::start(stage, Device { options, pairs: 1 })?;
     let rounds = ROUNDS.announced();
     let mut longest_ms: f64 = 0.0;
     for _ in 0..rounds {
-        for end in [End::Cancelled, End::DestinationKilled] {
+        for &end in ends {
             let silence_ms = scene.give_up(end).with_context(|| format!("{end:?}"))?;
             stage.step(&format!("{end:?}: silent for {silence_ms:.0} ms at most"));
             longest_ms = longest_ms.max(silence_ms);
@@ -51,7 +63,7 @@ pub fn given_up(stage: &Stage, options: &str) -> anyhow::Result<()> {
     let quiet_ms = scene.quiet_ms;
     stage.note(&format!(
         "{} migrations given up: silent for {longest_ms:.0} ms at most, {quiet_ms:.0} ms without",
-        2 * rounds
+        rounds * ends.len() as u64
     ));
     scene.finish()
 }
@@ -59,14 +71,20 @@ pub fn given_up(stage: &Stage, options: &str) -> anyhow::Result<()> {
 impl Scene<'_> {
     /// Memory is copied for a while; longest time without an answer to a ping, in milliseconds.
     fn give_up(&mut self, end: End) -> anyhow::Result<f64> {
+        let is_refused = matches!(end, End::Refused);
+        if is_refused {
+            self.set_device_state("off")?;
+        }
         let mut next = self.start_incoming(&[])?;
         let gone_before = self.gone();
         let pings = self.pings();
-        set_speed(&mut self.guest.monitor, SLOW)?;
+        set_speed(&mut self.guest.monitor, if is_refused { AT_ONCE } else { SLOW })?;
         self.begin(&mut next)?;
-        self.wait_state("migrating")?;
-        thread::sleep(COPY_TIME);
-        self.wait_alive().context("while memory is copied")?;
+        if !is_refused {
+            self.wait_state("migrating")?;
+            thread::sleep(COPY_TIME);
+            self.wait_alive().context("while memory is copied")?;
+        }
         let status = match end {
             End::Cancelled => {
                 self.guest.monitor.execute("migrate_cancel", &json!({}))?;
@@ -76,12 +94,22 @@ impl Scene<'_> {
                 drop(next);
                 "failed"
             }
+            End::Refused => "failed",
         };
         self.wait_status(status)?;
+        if is_refused {
+            self.set_device_state("on")?;
+        }
         self.wait_state("running")?;
         self.wait_alive().context("goes on where it was")?;
         ensure!(self.gone() == gone_before, "the source lost its connection to ringway");
         self.silence_ms(pings)
+    }
+
+    /// Whether the destination's port has a device's state, from the next front-end on.
+    fn set_device_state(&self, value: &str) -> anyhow::Result<()> {
+        let (ringway, port) = self.place(1 - self.guest.host);
+        ringway.told(&["port", "set", &port, &format!("device_state={value}")]).map(drop)
     }
 
     /// How often the source's ringway has lost a front-end.
