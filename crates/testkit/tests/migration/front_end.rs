@@ -36,7 +36,8 @@ const AVAILABLE_AT: usize = 0x800;
 const USED_AT: usize = 0x400;
 /// Where a packet to be sent is, and its bytes with the header.
 const PACKET_AT: usize = 0x4_0000;
-const PACKET_LEN: usize = 12 + 1000;
+const PACKET_LEN: usize = HEADER_LEN + 1000;
+const HEADER_LEN: usize = 12;
 /// Bytes of a receive buffer, which begins so far in front of a page.
 const BUFFER_LEN: u32 = 1500;
 const IN_FRONT: usize = 500;
@@ -98,13 +99,21 @@ pub fn send(
 
 /// Sends one more packet to that address, once the one before has been taken.
 pub fn send_more(front_end: &RawFrontEnd, mac: &str) -> Outcome {
-    let memory = front_end.memory.region(0);
-    for (at, byte) in (PACKET_AT + 12..).zip(mac.split(':')) {
-        memory.write(at, &[u8::from_str_radix(byte, 16)?]);
+    let mut frame = [1; PACKET_LEN - HEADER_LEN];
+    for (byte, text) in frame.iter_mut().zip(mac.split(':')) {
+        *byte = u8::from_str_radix(text, 16)?;
     }
-    memory.write(PACKET_AT + 18, &[2, 0, 0, 0, 0, 9]);
-    let address = REGIONS[0].0 + PACKET_AT as u64;
-    let descriptor = [&address.to_le_bytes()[..], &(PACKET_LEN as u32).to_le_bytes(), &[0; 4]];
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+    send_frame(front_end, &frame)
+}
+
+/// Sends that frame, once the one before has been taken.
+pub fn send_frame(front_end: &RawFrontEnd, frame: &[u8]) -> Outcome {
+    let memory = front_end.memory.region(0);
+    memory.write(PACKET_AT, &[0; HEADER_LEN]);
+    memory.write(PACKET_AT + HEADER_LEN, frame);
+    let (address, len) = (REGIONS[0].0 + PACKET_AT as u64, (HEADER_LEN + frame.len()) as u32);
+    let descriptor = [&address.to_le_bytes()[..], &len.to_le_bytes(), &[0; 4]];
     memory.write(RING_LEN, &descriptor.concat());
     let next = memory.load_u16(RING_LEN + USED_AT + 2).wrapping_add(1);
     memory.store_u16(RING_LEN + AVAILABLE_AT + 2, next);

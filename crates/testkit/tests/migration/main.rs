@@ -6,6 +6,7 @@
 
 mod front_end;
 mod logs;
+mod router;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
