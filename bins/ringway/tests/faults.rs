@@ -257,7 +257,8 @@ fn a_guest_that_sends_what_was_never_touched_is_disconnected_before_much_is_made
         is_disconnected(ringway, "c")
     });
     let made = file.metadata().expect("a file").blocks() * 512;
-    assert!(made < 48 * MIB, "{made} bytes");
+    // 24 MiB, and what is sent until its front-end is let go: more where the machine is busy.
+    assert!(made < BUFFERS_LEN / 4, "{made} bytes");
 }
 
 /// A memory cgroup of [`GROUP_LEN`], of version 1 or 2. It goes when no process is in it any more.
