@@ -7,8 +7,13 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+/// How often, and how often at most, all is ended and removed until there is nothing left.
+const TRY_EVERY: Duration = Duration::from_millis(10);
+const TRIES_MAX: u32 = 200;
 
 /// Ends this process and all it has started when the process at the other end of its standard input
 /// is gone. `directory` goes with it.
@@ -17,9 +22,15 @@ pub fn end_with_parent(directory: &Path) {
     thread::spawn(move || {
         let mut nothing = [0; 64];
         while let Ok(1..) = std::io::stdin().read(&mut nothing) {}
-        kill_children();
-        // No process is left that could report a failure.
-        let _ = fs::remove_dir_all(&directory);
+        // The rest of this process may start one more child meanwhile, or write one more file. No
+        // process is left that could report a failure.
+        for _ in 0..TRIES_MAX {
+            kill_children();
+            if fs::remove_dir_all(&directory).is_ok() {
+                break;
+            }
+            thread::sleep(TRY_EVERY);
+        }
         std::process::exit(1);
     });
 }
