@@ -263,7 +263,7 @@ pub(crate) fn answer(
 }
 
 /// The message that a datagram to the router's name server carries behind its UDP header.
-fn message(payload: &[u8]) -> Option<&[u8]> {
+pub(crate) fn message(payload: &[u8]) -> Option<&[u8]> {
     let len = usize::from(u16::from_be_bytes(array(payload, 4)?));
     let end = len.min(payload.len());
     payload.get(UDP_HEADER_LEN..end)

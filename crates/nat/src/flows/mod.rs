@@ -11,6 +11,7 @@ mod state;
 mod to_guest;
 mod way;
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
@@ -94,6 +95,21 @@ impl Flows {
         flows.filter(|(_, entry)| goes_there(entry)).map(|(id, _)| id).collect()
     }
 
+    /// Whether there is such a flow.
+    pub fn has(&self, key: &FlowKey) -> bool {
+        self.table.find(key).is_some()
+    }
+
+    /// The key of a flow, and the station that is its guest.
+    pub fn station_of(&self, flow: FlowId) -> Option<(FlowKey, MacAddress)> {
+        self.table.entry(flow).map(|entry| (entry.key, entry.mac))
+    }
+
+    /// The addresses to which a guest has flows.
+    pub fn places_of(&self, guest: Guest) -> BTreeSet<IpAddr> {
+        self.table.of_guest(guest).map(|(_, entry)| entry.key.to.ip()).collect()
+    }
+
     /// How many flows a guest has.
     pub fn count_of(&self, guest: Guest) -> usize {
         self.table.count_of(guest)
@@ -108,6 +124,23 @@ impl Flows {
     pub fn waits_for_guest(&self, flow: FlowId) -> bool {
         let state = self.table.entry(flow).map(|entry| &entry.state);
         matches!(state, Some(State::Tcp(tcp)) if tcp.waits_for_guest())
+    }
+
+    /// Ends one flow of a guest with such a key that it began; `false`: there is none.
+    pub fn end_where(
+        &mut self,
+        guest: Guest,
+        is_one: impl Fn(&FlowKey) -> bool,
+        actions: &mut Actions,
+    ) -> bool {
+        let those = self.table.of_guest(guest);
+        let mut those = those.filter(|(_, it)| !it.state.is_from_outside() && is_one(&it.key));
+        let one = those.next().map(|(id, _)| id);
+        drop(those);
+        if let Some(id) = one {
+            self.end(id, Close::Reset, actions);
+        }
+        one.is_some()
     }
 
     /// Ends one flow of a guest; `false`: there is none.

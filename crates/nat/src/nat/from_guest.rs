@@ -1,5 +1,6 @@
 //! The consequences of a guest's packet.
 
+use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ringway_net::{MacAddress, Nanos};
@@ -10,14 +11,15 @@ use crate::actions::Actions;
 use crate::emit::lone_segment;
 use crate::errors::error;
 use crate::fragments::Assembly;
-use crate::frame::{ICMP, ICMPV6, Stations, TCP, TYPE_IPV4, TYPE_IPV6, UDP};
+use crate::frame::{ICMP, ICMPV6, Stations, TCP, TYPE_IPV4, TYPE_IPV6, UDP, udp};
 use crate::guests::{GuestNames, REPLIES_MAX};
 use crate::names;
 use crate::neighbours;
 use crate::packet::{Carried, Fragment, Frame, Incoming, Ip, array, word};
+use crate::policy::guest::{Asked, begun, is_open};
 use crate::refusal::{Notice, Refusal, Refused};
 use crate::socket::Problem;
-use crate::table::Guest;
+use crate::table::{FlowKey, Guest, Protocol};
 use crate::tcp::{ACK, Head, RST, SYN, Segment, Seq};
 
 /// Longest frame that the router answers itself, or that carries a part of a datagram, in bytes.
@@ -81,7 +83,7 @@ impl Nat {
                 self.check_source(&incoming, to, actions)
                     .and_then(|()| self.fragment(&incoming, fragment, to, len))
             }
-            None => self.incoming(&incoming, frame.destination, actions),
+            None => self.judged(&incoming, frame.destination, actions),
         };
         verdict.unwrap_or_else(|refused| {
             self.tell(&incoming, refused.notice);
@@ -195,6 +197,81 @@ impl Nat {
     /// The frame whose last part came, to be given to [`Self::from_guest`] next, once.
     pub fn take_assembled(&mut self) -> Option<Vec<u8>> {
         self.assembled.take()
+    }
+
+    /// The questions and the new flows of a guest with a policy are judged first.
+    fn judged(
+        &mut self,
+        incoming: &Incoming<'_>,
+        destination: MacAddress,
+        actions: &mut Actions,
+    ) -> Result<Verdict, Refused> {
+        if self.policies.of(incoming.guest).is_some() {
+            self.check_source(incoming, destination, actions)?;
+            if let Some(key) = begun(incoming).filter(|key| !self.flows.has(key)) {
+                self.check_policy(&key, incoming.now)?;
+            }
+            if let Some(verdict) = self.question(incoming, destination)? {
+                return Ok(verdict);
+            }
+        }
+        self.incoming(incoming, destination, actions)
+    }
+
+    /// A flow that begins goes to what the guest may reach, or to the router itself.
+    fn check_policy(&mut self, key: &FlowKey, now: Nanos) -> Result<(), Refused> {
+        let plan = self.services.plan();
+        let is_server = plan.is_name_server(key.to) && key.protocol != Protocol::Echo;
+        if is_server && key.protocol == Protocol::Tcp {
+            return Err(Refused::with_reset(Refusal::Denied));
+        }
+        if is_server || plan.host == Some(key.to.ip()) {
+            return Ok(());
+        }
+        let Some(policy) = self.policies.of(key.guest) else { return Ok(()) };
+        if !is_open(policy, key, now) {
+            return Err(Refused::with(Refusal::Denied, Problem::Prohibited));
+        }
+        policy.use_address(key.to.ip(), now);
+        Ok(())
+    }
+
+    /// A message to the name server is answered here, or another one takes its place. `None`: it
+    /// is that one, or something else.
+    fn question(
+        &mut self,
+        incoming: &Incoming<'_>,
+        destination: MacAddress,
+    ) -> Result<Option<Verdict>, Refused> {
+        let &Incoming { guest, mac, ip, now } = incoming;
+        let server = SocketAddr::new(ip.to, word(ip.payload, 2).unwrap_or(0));
+        if ip.protocol != UDP || !self.plan().is_name_server(server) {
+            return Ok(None);
+        }
+        if !ip.is_all_here() {
+            return Ok(Some(Verdict::Whole));
+        }
+        let message = names::message(ip.payload).ok_or(Refusal::Malformed)?;
+        let from = SocketAddr::new(ip.from, word(ip.payload, 0).ok_or(Refusal::Malformed)?);
+        let [high, low, ..] = self.keys.hash_one((now.0, from, message)).to_ne_bytes();
+        let number = u16::from_ne_bytes([high, low]);
+        let Some(policy) = self.policies.of(guest) else { return Ok(None) };
+        if policy.takes_judged(message) {
+            return Ok(None);
+        }
+        match policy.ask(message, number, now) {
+            Asked::Dropped => Err(Refusal::Denied.into()),
+            Asked::Answered(answer) => {
+                let stations = Stations { from: self.services.plan().mac(), to: mac };
+                self.guests.reply_up_to(REPLIES_MAX, guest, udp(stations, server, from, &answer));
+                Ok(Some(Verdict::Done))
+            }
+            Asked::Outside(message) => {
+                let stations = Stations { from: mac, to: destination };
+                self.assembled = Some(udp(stations, from, server, &message));
+                Ok(Some(Verdict::Assembled))
+            }
+        }
     }
 
     fn incoming(

@@ -6,21 +6,26 @@ mod outside;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ringway_net::Nanos;
 
 use crate::actions::Actions;
 use crate::addresses::Plan;
+use crate::datagrams::is_question;
 use crate::emit::Emit;
 use crate::errors::error;
 use crate::flows::{Accepts, FlowLook, Flows};
-use crate::frame::Stations;
-use crate::guests::{Guests, Note, Station};
+use crate::frame::{Stations, udp};
+use crate::guests::{Guests, Note, REPLIES_MAX, Station};
 use crate::leases::{Holder, Lessee};
+use crate::policy::Policy;
+use crate::policy::guest::{Policies, is_open, opens};
+use crate::policy::question::Denial;
 use crate::refusal::Refusal;
 use crate::services::Services;
 use crate::socket::{Close, Event, Read};
-use crate::table::{FlowId, Guest, Limits};
+use crate::table::{FlowId, FlowKey, Guest, Limits};
 
 pub use arrivals::Rings;
 pub use from_guest::{FromGuest, Verdict, WHOLE_LEN_MAX};
@@ -50,7 +55,8 @@ pub struct Nat {
     flows: Flows,
     keys: RandomState,
     advertise_at: Nanos,
-    /// A datagram whose last part has just come.
+    policies: Policies,
+    /// A datagram whose last part has just come, or that takes the place of another one.
     assembled: Option<Vec<u8>>,
     /// Until when connections that are not known are reset without a limit.
     reset_freely_until: Nanos,
@@ -70,6 +76,7 @@ impl Nat {
             services: Services::new(plan),
             keys,
             advertise_at: Nanos(0),
+            policies: Policies::default(),
             assembled: None,
             reset_freely_until: Nanos(0),
         }
@@ -205,6 +212,41 @@ impl Nat {
         }
     }
 
+    /// The guest reaches only what that policy allows from now on; `None`: all that is not denied
+    /// to all guests. Flows that it has stay: [`Self::end_a_denied_flow`].
+    pub fn set_policy(&mut self, guest: Guest, policy: Option<(Arc<Policy>, Denial)>) {
+        self.policies.set(guest, policy);
+    }
+
+    /// Takes a resolver's message; `false`: the guest may have it as it is. The answer that it
+    /// becomes waits for the guest.
+    pub fn on_answer(&mut self, flow: FlowId, message: &[u8], now: Nanos) -> bool {
+        let Some((key, mac)) = self.flows.station_of(flow) else { return false };
+        let plan = self.services.plan();
+        let Some(policy) = self.policies.of(key.guest) else { return false };
+        if !is_question(&key) || !plan.is_name_server(key.to) {
+            return false;
+        }
+        if let Some(answer) = policy.answer(message, |address| opens(plan, address), now) {
+            let stations = Stations { from: plan.mac(), to: mac };
+            let frame = udp(stations, key.to, key.from, &answer);
+            self.guests.reply_up_to(REPLIES_MAX, key.guest, frame);
+        }
+        true
+    }
+
+    /// Ends a flow of a guest that its policy does not allow any more; to be called until it
+    /// returns `false`: there is none.
+    pub fn end_a_denied_flow(&mut self, guest: Guest, now: Nanos, actions: &mut Actions) -> bool {
+        let Some(policy) = self.policies.of(guest) else { return false };
+        let plan = self.services.plan();
+        let is_denied = |key: &FlowKey| {
+            let is_own = plan.is_name_server(key.to) || plan.host == Some(key.to.ip());
+            !is_own && !is_open(policy, key, now)
+        };
+        self.flows.end_where(guest, is_denied, actions)
+    }
+
     /// The guest of a flow.
     pub fn guest_of(&self, flow: FlowId) -> Option<Guest> {
         self.flows.guest_of(flow)
@@ -280,6 +322,7 @@ impl Nat {
         let advertise_at = Some(self.advertise_at).filter(|_| self.services.has_advertisement());
         let of_guests = self.guests.deadline().into_iter().chain(self.guests.end_at());
         let others = advertise_at.into_iter().chain(of_guests);
+        let others = others.chain(self.policies.deadline());
         self.flows.deadline().into_iter().chain(others).min()
     }
 
@@ -297,6 +340,10 @@ impl Nat {
             return true;
         }
         if self.guests.end_at().is_some_and(|at| at <= now) && self.end_one_of_gone(now, actions) {
+            return true;
+        }
+        if self.policies.deadline().is_some_and(|at| at <= now) {
+            self.policies.look(now, |guest| self.flows.places_of(guest));
             return true;
         }
         self.flows.timer(now, actions)

@@ -17,6 +17,8 @@ pub mod name;
 pub mod question;
 pub mod rule;
 
+pub(crate) mod guest;
+
 mod addresses;
 mod names;
 

@@ -164,6 +164,10 @@ impl UpstreamQuestion {
         message
     }
 
+    pub(super) fn has_number(&self, number: u16) -> bool {
+        self.number == number
+    }
+
     /// The guest's answer if the resolver gives none.
     pub fn failure(&self) -> Vec<u8> {
         self.asker.reply(SERVER_FAILURE, 0, None, (0, &[]))
