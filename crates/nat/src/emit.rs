@@ -298,16 +298,22 @@ fn tcp_header(key: &FlowKey, head: &Head, options_len: usize) -> [u8; TCP_HEADER
     header
 }
 
-/// A whole frame with a segment that belongs to no connection.
+/// A segment without a flow's state behind it.
+pub(crate) struct Lone<'a> {
+    pub head: Head,
+    pub data: &'a [u8],
+}
+
+/// A whole frame with such a segment.
 pub(crate) fn lone_segment(
     stations: Stations,
     from: SocketAddr,
     to: SocketAddr,
-    head: &Head,
+    Lone { head, data }: Lone<'_>,
 ) -> Vec<u8> {
     let guest = Guest(0);
     let key = FlowKey { guest, protocol: Protocol::Tcp, from: to, to: from };
-    let mut segment = tcp_header(&key, head, 0);
+    let mut segment = [&tcp_header(&key, &head, 0)[..], data].concat();
     let sum = pseudo_sum(from.ip(), to.ip(), TCP, segment.len());
     let sum = !sum.add_bytes(&segment).fold();
     segment[16..18].copy_from_slice(&sum.to_be_bytes());

@@ -8,10 +8,13 @@ use lab::packets::{REMOTE, packet, tcp, udp};
 use lab::{GUEST, Lab};
 use ringway_nat::policy::Policy;
 use ringway_nat::policy::question::Denial;
-use ringway_nat::{Actions, Due, FlowId, Guest, Refusal, Target, Verdict};
+use ringway_nat::{Actions, Close, Due, FlowId, Guest, Refusal, Target, Verdict};
 use ringway_net::Nanos;
 
 const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 0x10;
+const SYN_ACK: u8 = SYN | ACK;
 const SERVER: [u8; 4] = [10, 0, 2, 3];
 const OTHER: [u8; 4] = [198, 51, 100, 8];
 const DENIED: Verdict = Verdict::Refused(Refusal::Denied);
@@ -170,6 +173,107 @@ fn flows_that_another_policy_does_not_allow_are_ended() {
     assert_eq!(open(&mut lab, OTHER, 80, 3), Verdict::Done, "still bound");
     lab.nat.set_policy(GUEST, None);
     assert_eq!(open(&mut lab, REMOTE, 80, 4), Verdict::Done, "without a policy");
+}
+
+/// A hello of TLS that names that host (RFC 8446 §4.1.2, RFC 6066 §3).
+fn hello(name: &str) -> Vec<u8> {
+    let len = |bytes: &[u8]| u16::try_from(bytes.len()).expect("short").to_be_bytes();
+    let list = |bytes: &[u8]| [&len(bytes)[..], bytes].concat();
+    let names = list(&[&[0][..], &list(name.as_bytes())].concat());
+    let extensions = list(&[&[0, 0][..], &list(&names)].concat());
+    let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0], &extensions].concat();
+    let message = [&[1, 0][..], &list(&body)].concat();
+    [&[22, 3, 1][..], &list(&message)].concat()
+}
+
+/// A connection to port 443 that is open, with the number that the guest acknowledges.
+fn connected(lab: &mut Lab) -> u32 {
+    assert_eq!(open(lab, REMOTE, 443, 40_000), Verdict::Done);
+    let heard = heard(lab);
+    let [(SYN_ACK, seq, _)] = heard[..] else { panic!("{heard:?}") };
+    let ack = seq.wrapping_add(1);
+    say(lab, 1001, ack, &[]);
+    ack
+}
+
+fn say(lab: &mut Lab, seq: u32, ack: u32, data: &[u8]) {
+    let segment = tcp((40_000, 443), (seq, ack), ACK, &[&[], data]);
+    lab.send(&packet(REMOTE, 6, &segment));
+}
+
+/// The segments that the guest hears: flags, sequence number, and bytes of data.
+fn heard(lab: &mut Lab) -> Vec<(u8, u32, usize)> {
+    lab.seen.clear();
+    (0..5).for_each(|_| lab.step());
+    let segments = lab.seen.iter().filter(|frame| frame[12..14] == [8, 0] && frame[23] == 6);
+    let segments = segments.map(|frame| {
+        let [len, at] = [usize::from(frame[17]) + 14, 34 + usize::from(frame[46] >> 4) * 4];
+        let seq = frame[38..42].try_into().expect("four bytes");
+        (frame[47], u32::from_be_bytes(seq), len - at)
+    });
+    segments.collect()
+}
+
+/// What the other end of the only connection has got.
+fn received(lab: &mut Lab) -> Vec<u8> {
+    (0..50).for_each(|_| lab.step());
+    let mut all = lab.host.fakes.values().filter(|it| it.to == outside());
+    all.next_back().expect("a connection").received.clone()
+}
+
+fn outside() -> Target {
+    Target::Address((REMOTE, 443).into())
+}
+
+#[test]
+fn a_connection_goes_on_when_its_hello_names_the_host_of_its_address() {
+    let bytes = hello("a.example");
+    for pieces in [vec![bytes.len()], vec![5, 1, 40], vec![1; 20]] {
+        let mut lab = lab(&["a.example"]);
+        resolve(&mut lab, "a.example", REMOTE);
+        let ack = connected(&mut lab);
+        let mut at = 0;
+        for len in pieces.iter().copied().chain([bytes.len()]) {
+            let piece = &bytes[at..bytes.len().min(at + len)];
+            assert!(at == bytes.len() || received(&mut lab).is_empty(), "it is held");
+            say(&mut lab, 1001 + u32::try_from(at).expect("short"), ack, piece);
+            at += piece.len();
+        }
+        assert_eq!(received(&mut lab), bytes);
+        say(&mut lab, 1001 + u32::try_from(at).expect("short"), ack, b"more");
+        assert_eq!(received(&mut lab)[bytes.len()..], *b"more");
+    }
+}
+
+#[test]
+fn a_connection_that_names_another_host_is_refused() {
+    let wrong = [hello("c.example"), hello("b.example"), b"GET / HTTP/1.1".to_vec()];
+    for bytes in wrong {
+        // The second one is allowed, but not at this address.
+        let mut lab = lab(&["a.example", "b.example"]);
+        resolve(&mut lab, "a.example", REMOTE);
+        let ack = connected(&mut lab);
+        say(&mut lab, 1001, ack, &bytes);
+        assert_eq!(lab.verdicts.last(), Some(&DENIED));
+        let heard = heard(&mut lab);
+        let [(flags, seq, 7), (RST, ..)] = heard[..] else { panic!("an alert: {heard:?}") };
+        assert_eq!((flags & ACK, seq), (ACK, ack));
+        assert_eq!(received(&mut lab), b"");
+        let mut all = lab.host.fakes.values().filter(|it| it.to == outside());
+        assert_eq!(all.next_back().and_then(|it| it.closed), Some(Close::Reset));
+    }
+}
+
+#[test]
+fn a_connection_that_names_no_host_in_time_is_ended() {
+    let mut lab = lab(&["a.example"]);
+    resolve(&mut lab, "a.example", REMOTE);
+    let ack = connected(&mut lab);
+    say(&mut lab, 1001, ack, &hello("a.example")[..9]);
+    (0..2900).for_each(|_| lab.step());
+    assert_eq!(lab.nat.flows_of(GUEST), 2, "with the question's");
+    (0..200).for_each(|_| lab.step());
+    assert_eq!(lab.nat.flows_of(GUEST), 1);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::packet::{Incoming, word};
 use crate::refusal::{Refusal, Refused};
 use crate::socket::Close;
 use crate::table::{Entry, FlowId, FlowKey, Protocol};
-use crate::tcp::{ACK, Phase, RST, SYN, Segment, SynOptions, Tcp, Todo};
+use crate::tcp::{Phase, SYN, Segment, SynOptions, Tcp, Todo};
 
 impl Flows {
     pub fn tcp(&mut self, incoming: &Incoming<'_>, actions: &mut Actions) -> Result<(), Refused> {
@@ -24,7 +24,7 @@ impl Flows {
         {
             return Ok(());
         }
-        if segment.flags & (SYN | ACK | RST) == SYN {
+        if segment.begins() {
             return self.open_tcp(incoming, key, &segment, actions);
         }
         Err(Refused::with_reset(Refusal::NoFlow))

@@ -95,9 +95,17 @@ impl Flows {
         flows.filter(|(_, entry)| goes_there(entry)).map(|(id, _)| id).collect()
     }
 
-    /// Whether there is such a flow.
-    pub fn has(&self, key: &FlowKey) -> bool {
-        self.table.find(key).is_some()
+    /// The flow with that key.
+    pub fn find(&self, key: &FlowKey) -> Option<FlowId> {
+        self.table.find(key)
+    }
+
+    /// The next sequence number that a connection expects of its guest.
+    pub fn expected(&self, flow: FlowId) -> Option<Seq> {
+        match &self.table.entry(flow)?.state {
+            State::Tcp(tcp) => Some(tcp.expected()),
+            State::Datagrams(_) => None,
+        }
     }
 
     /// The key of a flow, and the station that is its guest.

@@ -1,29 +1,26 @@
 //! The consequences of a guest's packet.
 
-use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ringway_net::{MacAddress, Nanos};
 
 use super::Nat;
 use super::arrivals::Heard;
+use super::gates::{GateStep, Gates};
+use super::verdict::{Verdict, WHOLE_LEN_MAX};
 use crate::actions::Actions;
-use crate::emit::lone_segment;
+use crate::emit::{Lone, lone_segment};
 use crate::errors::error;
 use crate::fragments::Assembly;
-use crate::frame::{ICMP, ICMPV6, Stations, TCP, TYPE_IPV4, TYPE_IPV6, UDP, udp};
+use crate::frame::{ICMP, ICMPV6, Stations, TCP, TYPE_IPV4, TYPE_IPV6, UDP};
 use crate::guests::{GuestNames, REPLIES_MAX};
 use crate::names;
 use crate::neighbours;
 use crate::packet::{Carried, Fragment, Frame, Incoming, Ip, array, word};
-use crate::policy::guest::{Asked, begun, is_open};
 use crate::refusal::{Notice, Refusal, Refused};
 use crate::socket::Problem;
-use crate::table::{FlowKey, Guest, Protocol};
+use crate::table::Guest;
 use crate::tcp::{ACK, Head, RST, SYN, Segment, Seq};
-
-/// Longest frame that the router answers itself, or that carries a part of a datagram, in bytes.
-pub const WHOLE_LEN_MAX: usize = 9216;
 
 /// A guest's packet: a copy of its first bytes, and its length.
 #[derive(Debug, Clone, Copy)]
@@ -34,21 +31,6 @@ pub struct FromGuest<'a> {
     pub head: &'a [u8],
     /// Bytes of the packet.
     pub len: u32,
-}
-
-/// The work that is left with a packet, besides the actions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing more.
-    Done,
-    /// All of it has to be looked at: to be given again with all of its bytes, which are
-    /// [`WHOLE_LEN_MAX`] at most.
-    Whole,
-    /// It was the last part of a datagram. [`Nat::take_assembled`] has the whole, which is to be
-    /// given to [`Nat::from_guest`] next.
-    Assembled,
-    /// Dropped; the guest may have been told.
-    Refused(Refusal),
 }
 
 impl Nat {
@@ -199,79 +181,40 @@ impl Nat {
         self.assembled.take()
     }
 
-    /// The questions and the new flows of a guest with a policy are judged first.
+    /// What a guest with a policy sends is judged first.
     fn judged(
         &mut self,
         incoming: &Incoming<'_>,
         destination: MacAddress,
         actions: &mut Actions,
     ) -> Result<Verdict, Refused> {
-        if self.policies.of(incoming.guest).is_some() {
-            self.check_source(incoming, destination, actions)?;
-            if let Some(key) = begun(incoming).filter(|key| !self.flows.has(key)) {
-                self.check_policy(&key, incoming.now)?;
-            }
-            if let Some(verdict) = self.question(incoming, destination)? {
-                return Ok(verdict);
-            }
+        if !self.policies.has(incoming.guest) {
+            return self.incoming(incoming, destination, actions);
         }
-        self.incoming(incoming, destination, actions)
-    }
-
-    /// A flow that begins goes to what the guest may reach, or to the router itself.
-    fn check_policy(&mut self, key: &FlowKey, now: Nanos) -> Result<(), Refused> {
-        let plan = self.services.plan();
-        let is_server = plan.is_name_server(key.to) && key.protocol != Protocol::Echo;
-        if is_server && key.protocol == Protocol::Tcp {
-            return Err(Refused::with_reset(Refusal::Denied));
+        self.check_source(incoming, destination, actions)?;
+        let mut gates = Gates {
+            policies: &mut self.policies,
+            flows: &mut self.flows,
+            guests: &mut self.guests,
+            plan: self.services.plan(),
+            keys: &self.keys,
+        };
+        let next = gates.judge(incoming, destination, actions)?;
+        if let Some(GateStep::Instead(frame)) = next {
+            self.assembled = Some(frame);
+            return Ok(Verdict::Assembled);
         }
-        if is_server || plan.host == Some(key.to.ip()) {
-            return Ok(());
+        if let Some(GateStep::Over(verdict)) = next {
+            return Ok(verdict);
         }
-        let Some(policy) = self.policies.of(key.guest) else { return Ok(()) };
-        if !is_open(policy, key, now) {
-            return Err(Refused::with(Refusal::Denied, Problem::Prohibited));
+        let verdict = self.incoming(incoming, destination, actions)?;
+        if let Some(GateStep::AwaitsHello(key)) = next
+            && let Some(flow) = self.flows.find(&key)
+            && let Some(policy) = self.policies.of(incoming.guest)
+        {
+            policy.await_hello(flow, incoming.now);
         }
-        policy.use_address(key.to.ip(), now);
-        Ok(())
-    }
-
-    /// A message to the name server is answered here, or another one takes its place. `None`: it
-    /// is that one, or something else.
-    fn question(
-        &mut self,
-        incoming: &Incoming<'_>,
-        destination: MacAddress,
-    ) -> Result<Option<Verdict>, Refused> {
-        let &Incoming { guest, mac, ip, now } = incoming;
-        let server = SocketAddr::new(ip.to, word(ip.payload, 2).unwrap_or(0));
-        if ip.protocol != UDP || !self.plan().is_name_server(server) {
-            return Ok(None);
-        }
-        if !ip.is_all_here() {
-            return Ok(Some(Verdict::Whole));
-        }
-        let message = names::message(ip.payload).ok_or(Refusal::Malformed)?;
-        let from = SocketAddr::new(ip.from, word(ip.payload, 0).ok_or(Refusal::Malformed)?);
-        let [high, low, ..] = self.keys.hash_one((now.0, from, message)).to_ne_bytes();
-        let number = u16::from_ne_bytes([high, low]);
-        let Some(policy) = self.policies.of(guest) else { return Ok(None) };
-        if policy.takes_judged(message) {
-            return Ok(None);
-        }
-        match policy.ask(message, number, now) {
-            Asked::Dropped => Err(Refusal::Denied.into()),
-            Asked::Answered(answer) => {
-                let stations = Stations { from: self.services.plan().mac(), to: mac };
-                self.guests.reply_up_to(REPLIES_MAX, guest, udp(stations, server, from, &answer));
-                Ok(Some(Verdict::Done))
-            }
-            Asked::Outside(message) => {
-                let stations = Stations { from: mac, to: destination };
-                self.assembled = Some(udp(stations, from, server, &message));
-                Ok(Some(Verdict::Assembled))
-            }
-        }
+        Ok(verdict)
     }
 
     fn incoming(
@@ -379,5 +322,5 @@ fn reset(stations: Stations, ip: &Ip<'_>, segment: &Segment) -> Option<Vec<u8>> 
     };
     let from = SocketAddr::new(ip.to, word(ip.payload, 2)?);
     let to = SocketAddr::new(ip.from, word(ip.payload, 0)?);
-    Some(lone_segment(stations, from, to, &head))
+    Some(lone_segment(stations, from, to, Lone { head, data: &[] }))
 }

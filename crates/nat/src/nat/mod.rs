@@ -2,7 +2,9 @@
 
 mod arrivals;
 mod from_guest;
+mod gates;
 mod outside;
+mod verdict;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +22,7 @@ use crate::frame::{Stations, udp};
 use crate::guests::{Guests, Note, REPLIES_MAX, Station};
 use crate::leases::{Holder, Lessee};
 use crate::policy::Policy;
-use crate::policy::guest::{Policies, is_open, opens};
+use crate::policy::guest::{Policies, decision, opens};
 use crate::policy::question::Denial;
 use crate::refusal::Refusal;
 use crate::services::Services;
@@ -28,8 +30,9 @@ use crate::socket::{Close, Event, Read};
 use crate::table::{FlowId, FlowKey, Guest, Limits};
 
 pub use arrivals::Rings;
-pub use from_guest::{FromGuest, Verdict, WHOLE_LEN_MAX};
+pub use from_guest::FromGuest;
 pub use outside::{Caller, Destination};
+pub use verdict::{Verdict, WHOLE_LEN_MAX};
 
 /// Between two advertisements: at least, and so much more by chance (RFC 4861 §6.2.1).
 const ADVERTISE_NS: u64 = 200_000_000_000;
@@ -242,7 +245,7 @@ impl Nat {
         let plan = self.services.plan();
         let is_denied = |key: &FlowKey| {
             let is_own = plan.is_name_server(key.to) || plan.host == Some(key.to.ip());
-            !is_own && !is_open(policy, key, now)
+            !is_own && !decision(policy, key, now).is_open()
         };
         self.flows.end_where(guest, is_denied, actions)
     }
@@ -343,7 +346,10 @@ impl Nat {
             return true;
         }
         if self.policies.deadline().is_some_and(|at| at <= now) {
-            self.policies.look(now, |guest| self.flows.places_of(guest));
+            match self.policies.take_late(now) {
+                Some(flow) => self.flows.end(flow, Close::Reset, actions),
+                None => self.policies.look(now, |guest| self.flows.places_of(guest)),
+            }
             return true;
         }
         self.flows.timer(now, actions)

@@ -1,11 +1,11 @@
 //! The policies of guests as the router goes by them: questions that were asked outside for them,
-//! and addresses that were answers.
+//! addresses that were answers, and connections whose first bytes decide.
 //!
 //! How: an address is bound to its name before the guest hears of it. Once a second it is looked
 //! which of them flows use: those stay bound.
 //!
-//! Limits: a flow whose first bytes would have to be looked at is not opened; questions come by
-//! UDP, [`QUESTIONS_PER_SECOND`] of a guest, and [`QUESTIONS_MAX`] of them wait for an answer.
+//! Limits: questions come by UDP, [`QUESTIONS_PER_SECOND`] of a guest, and [`QUESTIONS_MAX`] of
+//! them wait for an answer; of its connections [`HELLOS_MAX`] wait for a hello, [`HELLO_NS`] each.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +15,7 @@ use ringway_net::Nanos;
 
 use super::answer::GuestAnswer;
 use super::bindings::Bindings;
+use super::hello::{HELLO_LEN_MAX, Hello, HelloReader};
 use super::name::HostName;
 use super::question::{Denial, QuestionStep, UpstreamQuestion, judge};
 use super::rule::PRIVATE;
@@ -23,13 +24,17 @@ use crate::addresses::Plan;
 use crate::frame::{ICMP, ICMPV6, TCP, UDP};
 use crate::packet::{Incoming, word};
 use crate::reach::{Reach, meant, reach};
-use crate::table::{FlowKey, Guest, Protocol, Rate};
-use crate::tcp::{ACK, RST, SYN, Segment};
+use crate::table::{FlowId, FlowKey, Guest, Protocol, Rate};
 
 /// Most questions of a guest in a second; twice as many at once.
 pub const QUESTIONS_PER_SECOND: u32 = 50;
 /// Most questions of a guest that wait for a resolver's answer; the oldest ones are forgotten.
 pub const QUESTIONS_MAX: usize = 64;
+
+/// Most connections of a guest whose first bytes are awaited.
+pub const HELLOS_MAX: usize = 256;
+/// How long they may take, in nanoseconds.
+pub const HELLO_NS: u64 = 3_000_000_000;
 
 /// How often it is looked which addresses are used.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
@@ -57,6 +62,29 @@ pub(crate) struct GuestPolicy {
     judged: Option<Vec<u8>>,
     /// Addresses that flows use.
     used: BTreeSet<IpAddr>,
+    /// Connections that have not said yet with whom.
+    hellos: BTreeMap<u64, AwaitedHello>,
+}
+
+/// The first bytes of a connection, which are not acknowledged before they are whole.
+#[derive(Debug)]
+struct AwaitedHello {
+    until: Nanos,
+    bytes: Vec<u8>,
+    reader: HelloReader,
+}
+
+/// What becomes of the first bytes of a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// They go on as they came.
+    Pass,
+    /// These go on, which came in several segments.
+    PassAll(Vec<u8>),
+    /// More are needed.
+    Wait,
+    /// It is refused.
+    Refuse,
 }
 
 impl GuestPolicy {
@@ -69,6 +97,7 @@ impl GuestPolicy {
             waiting: VecDeque::new(),
             judged: None,
             used: BTreeSet::new(),
+            hellos: BTreeMap::new(),
         }
     }
 
@@ -127,6 +156,54 @@ impl GuestPolicy {
         }
     }
 
+    /// Whether one more connection may wait for its first bytes.
+    pub fn may_await_hello(&self) -> bool {
+        self.hellos.len() < HELLOS_MAX
+    }
+
+    /// A connection was opened whose first bytes decide.
+    pub fn await_hello(&mut self, flow: FlowId, now: Nanos) {
+        let (until, reader) = (now.plus(HELLO_NS), HelloReader::default());
+        self.hellos.insert(flow.to_u64(), AwaitedHello { until, bytes: Vec::new(), reader });
+    }
+
+    pub fn awaits_hello(&self, flow: FlowId) -> bool {
+        self.hellos.contains_key(&flow.to_u64())
+    }
+
+    /// Bytes of a connection, so many behind its beginning.
+    pub fn hello(&mut self, flow: FlowId, to: SocketAddr, bytes: Placed<'_>, now: Nanos) -> First {
+        let Some(hello) = self.hellos.get_mut(&flow.to_u64()) else { return First::Pass };
+        let Placed { at, data } = bytes;
+        let known = hello.bytes.len();
+        let Some(new) = known.checked_sub(at).and_then(|skip| data.get(skip..)) else {
+            // Bytes before these are missing, or nothing is new.
+            return First::Wait;
+        };
+        let room = HELLO_LEN_MAX.saturating_sub(known);
+        hello.bytes.extend(&new[..new.len().min(room)]);
+        let name = match hello.reader.read(&hello.bytes) {
+            Hello::More => return First::Wait,
+            Hello::Name(name) => Some(name),
+            Hello::Refused(_) => None,
+        };
+        let hello = self.hellos.remove(&flow.to_u64());
+        let is_allowed = name.is_some_and(|name| {
+            let is_bound = self.bindings.is_bound(&name, to.ip(), now);
+            self.policy.hello(&name, to.port(), is_bound).is_open()
+        });
+        match hello {
+            Some(_) if !is_allowed => First::Refuse,
+            Some(hello) if at > 0 || known > 0 => First::PassAll(hello.bytes),
+            _ => First::Pass,
+        }
+    }
+
+    /// A connection is refused.
+    pub fn forget_hello(&mut self, flow: FlowId) {
+        self.hellos.remove(&flow.to_u64());
+    }
+
     fn look(&mut self, used: &BTreeSet<IpAddr>, now: Nanos) {
         let over: Vec<IpAddr> = self.used.difference(used).copied().collect();
         for address in over {
@@ -150,28 +227,30 @@ pub(crate) fn opens(plan: &Plan, address: IpAddr) -> bool {
     reach(plan, address) == Reach::Allowed && !meant(address).any(is_private)
 }
 
-/// Whether the policy lets a flow be opened. One whose first bytes would decide is not.
-pub(crate) fn is_open(policy: &GuestPolicy, key: &FlowKey, now: Nanos) -> bool {
-    let is_tcp = key.protocol == Protocol::Tcp;
-    matches!(policy.flow(is_tcp, key.to, now), Decision::Allowed(_))
+/// Whether the policy lets a flow be opened.
+pub(crate) fn decision(policy: &GuestPolicy, key: &FlowKey, now: Nanos) -> Decision {
+    policy.flow(key.protocol == Protocol::Tcp, key.to, now)
 }
 
-/// The key of the flow that a packet may begin.
-pub(crate) fn begun(incoming: &Incoming<'_>) -> Option<FlowKey> {
+/// The key of the flow that a packet belongs to, or may begin.
+pub(crate) fn key_of(incoming: &Incoming<'_>) -> Option<FlowKey> {
     let ip = &incoming.ip;
     let port = |at| word(ip.payload, at);
     match (ip.protocol, ip.from, ip.payload.first()) {
-        (TCP, ..) => {
-            let segment = Segment::parse(ip.payload, ip.payload_len)?;
-            let begins = segment.flags & (SYN | ACK | RST) == SYN;
-            begins.then_some(incoming.key(Protocol::Tcp, port(0)?, port(2)?))
-        }
+        (TCP, ..) => Some(incoming.key(Protocol::Tcp, port(0)?, port(2)?)),
         (UDP, ..) => Some(incoming.key(Protocol::Udp, port(0)?, port(2)?)),
         (ICMP, IpAddr::V4(_), Some(8)) | (ICMPV6, IpAddr::V6(_), Some(128)) => {
             Some(incoming.key(Protocol::Echo, port(4)?, 0))
         }
         _ => None,
     }
+}
+
+/// Bytes of a stream, so many behind its beginning.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed<'a> {
+    pub at: usize,
+    pub data: &'a [u8],
 }
 
 /// All guests that have a policy.
@@ -195,16 +274,30 @@ impl Policies {
 
     /// The policy of a guest, if it has one.
     pub fn of(&mut self, guest: Guest) -> Option<&mut GuestPolicy> {
-        if self.guests.is_empty() {
-            return None;
-        }
         self.guests.get_mut(&guest)
+    }
+
+    /// Whether a guest has one.
+    pub fn has(&self, guest: Guest) -> bool {
+        !self.guests.is_empty() && self.guests.contains_key(&guest)
+    }
+
+    /// A connection that has not said in time with whom.
+    pub fn take_late(&mut self, now: Nanos) -> Option<FlowId> {
+        self.guests.values_mut().find_map(|guest| {
+            let late = guest.hellos.iter().find(|(_, hello)| hello.until <= now);
+            let late = late.map(|(flow, _)| *flow)?;
+            guest.hellos.remove(&late);
+            Some(FlowId::from_u64(late))
+        })
     }
 
     /// When [`Self::look`] has something to do.
     pub fn deadline(&self) -> Option<Nanos> {
         let holds = |it: &GuestPolicy| !it.used.is_empty() || it.bindings.deadline().is_some();
-        self.guests.values().any(holds).then_some(self.look_at)
+        let look_at = self.guests.values().any(holds).then_some(self.look_at);
+        let hellos = self.guests.values().flat_map(|guest| guest.hellos.values());
+        hellos.map(|hello| hello.until).chain(look_at).min()
     }
 
     /// Looks which bound addresses are used; `of`: those to which a guest has flows.

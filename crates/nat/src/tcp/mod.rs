@@ -233,6 +233,11 @@ impl Tcp {
         Todo { asks_room: self.phase == Phase::Open && !self.receive.has_ended, ..Todo::default() }
     }
 
+    /// The next sequence number of the guest that is not acknowledged.
+    pub fn expected(&self) -> Seq {
+        self.receive.expected
+    }
+
     /// The socket takes so many bytes.
     pub fn has_room(&mut self, room: u32, now: Nanos) {
         let least = self.receive.least_room(self.send.mss);

@@ -59,6 +59,11 @@ impl Segment {
         self.flags & flag != 0
     }
 
+    /// Whether it opens a connection.
+    pub fn begins(&self) -> bool {
+        self.flags & (SYN | ACK | RST) == SYN
+    }
+
     /// Sequence numbers that it takes.
     pub fn len(&self) -> u32 {
         self.data_len + u32::from(self.has(FIN)) + u32::from(self.has(SYN))
