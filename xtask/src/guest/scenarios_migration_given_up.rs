@@ -79,6 +79,7 @@ impl Scene<'_> {
         let gone_before = self.gone();
         let pings = self.pings();
         set_speed(&mut self.guest.monitor, if is_refused { AT_ONCE } else { SLOW })?;
+        self.set_return_path(is_refused)?;
         self.begin(&mut next)?;
         if !is_refused {
             self.wait_state("migrating")?;
@@ -99,6 +100,7 @@ impl Scene<'_> {
         self.wait_status(status)?;
         if is_refused {
             self.set_device_state("on")?;
+            self.set_return_path(false)?;
         }
         self.wait_state("running")?;
         self.wait_alive().context("goes on where it was")?;
@@ -110,6 +112,14 @@ impl Scene<'_> {
     fn set_device_state(&self, value: &str) -> anyhow::Result<()> {
         let (ringway, port) = self.place(1 - self.guest.host);
         ringway.told(&["port", "set", &port, &format!("device_state={value}")]).map(drop)
+    }
+
+    /// Whether the source hears what became of its guest at the destination. Otherwise it takes
+    /// all that was sent for done, and stays paused.
+    fn set_return_path(&mut self, is_on: bool) -> anyhow::Result<()> {
+        let capability = json!({ "capability": "return-path", "state": is_on });
+        let capabilities = json!({ "capabilities": [capability] });
+        self.guest.monitor.execute("migrate-set-capabilities", &capabilities).map(drop)
     }
 
     /// How often the source's ringway has lost a front-end.
