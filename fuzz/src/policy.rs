@@ -1,4 +1,4 @@
-//! What a guest with a policy says to the outside, and what resolvers answer.
+//! Messages of a guest with a policy to the outside, and the answers of resolvers.
 
 use std::net::IpAddr;
 
@@ -111,7 +111,7 @@ pub(crate) fn question(data: &[u8]) {
     }
 }
 
-/// What a resolver may be asked about a name.
+/// The questions that a resolver may be asked about a name.
 fn outside(name: &str, kind: u16) -> Vec<u8> {
     let labels = name
         .split('.')

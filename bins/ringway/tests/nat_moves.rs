@@ -103,7 +103,7 @@ fn a_guest_that_moves_keeps_its_address_and_its_connections() {
     wait_for("its end", || (ringway.state("a").as_deref() == Some("waiting")).then_some(()));
     talk(&mut new, &mut connection, &mut stream, b"later");
     assert_eq!(spoofed(&ringway), 0, "{}", nat(&ringway));
-    // What led to it leads to it where it is.
+    // The forwards to it lead to where it is.
     let _client = TcpStream::connect(forward).expect("it listens");
     let syn = new.receive(TCP, |segment| nat_guest::word(segment, 2) == 80);
     assert_eq!(syn[16..20], new.address());

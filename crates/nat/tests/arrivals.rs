@@ -169,7 +169,8 @@ fn owners(notes: &[Note]) -> HashMap<IpAddr, Guest> {
 }
 
 proptest! {
-    /// What a front-end may hand over is all there, or nothing of it; no other port loses anything.
+    /// The state that a front-end may hand over is all there, or nothing of it; no other port
+    /// loses anything.
     #[test]
     fn any_state_is_accepted_as_a_whole_or_refused(
         moves in proptest::collection::vec(

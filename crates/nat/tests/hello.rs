@@ -7,7 +7,7 @@ use ringway_nat::policy::hello::UNRECOGNIZED_NAME;
 use ringway_nat::policy::hello::{HELLO_LEN_MAX, Hello, HelloReader, HelloRefusal};
 use ringway_nat::policy::name::HostName;
 
-/// What `openssl s_client -servername pypi.org` of OpenSSL 3.0.19 sends.
+/// The hello that `openssl s_client -servername pypi.org` of OpenSSL 3.0.19 sends.
 const OPENSSL: &str = "\
     160301013501000131030311e59de283d868867f9bdb60a0c94f773ca43042e1fd477044be1733382d746120cb\
     8b0ff7d5aeb1f739ad838aaf9870246c0e7032141d0e66a972365e07ec1145003e130213031301c02cc030009f\

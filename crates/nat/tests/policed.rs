@@ -214,7 +214,7 @@ fn heard(lab: &mut Lab) -> Vec<(u8, u32, usize)> {
     segments.collect()
 }
 
-/// What the other end of the only connection has got.
+/// The bytes that the other end of the only connection has got.
 fn received(lab: &mut Lab) -> Vec<u8> {
     (0..50).for_each(|_| lab.step());
     let mut all = lab.host.fakes.values().filter(|it| it.to == outside());

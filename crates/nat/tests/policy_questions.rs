@@ -68,7 +68,7 @@ fn asked(verdict: &QuestionVerdict) -> Vec<u8> {
     }
 }
 
-/// What a resolver is asked.
+/// The question to a resolver.
 fn outside(name: &str, kind: u16) -> Vec<u8> {
     let head = words(&[OWN, 0x0100, 1, 0, 0, 1]);
     [&head[..], &section(name, kind, IN), &[0], &words(&[41, 1232, 0, 0, 0])].concat()
@@ -108,7 +108,7 @@ fn a_denied_name_is_refused_and_the_reason_is_said() {
     let plain = answered(&judged(&message("eVil.org", A, b"")));
     let head = words(&[0xabcd, 0x8185, 1, 0, 0, 0]);
     assert_eq!(plain, [&head[..], &section("eVil.org", A, IN)].concat());
-    // What looks like EDNS is an answer, or is not there.
+    // A record like EDNS is an answer, or is not there.
     for counts in [[1, 0, 1], [0, 1, 1], [0, 0, 0]] {
         let mut other = message("eVil.org", A, &edns(1400, b""));
         other[6..12].copy_from_slice(&words(&counts));

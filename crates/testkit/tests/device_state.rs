@@ -1,4 +1,4 @@
-//! What ringway knows of a guest goes along when its front-end moves it (vhost-user, "Device
+//! All that ringway knows of a guest goes along when its front-end moves it (vhost-user, "Device
 //! state"): sequences as QEMU 10 and Cloud Hypervisor send them, against the whole program, through
 //! a pipe and through a Unix socket; states that are none, and files that nothing goes through.
 //!
@@ -415,7 +415,7 @@ fn a_front_end_that_goes_leaves_nothing() -> Outcome {
         drop(arrived(&ringway, "a")?);
         assert!(begun.elapsed() < TRANSFER / 2, "the next one has waited");
     }
-    // What has come for a guest that never started is not the next one's.
+    // The state of a guest that never started is not the next one's.
     let mut front_end = arrived(&ringway, "a")?;
     let [file, _] = files()?;
     assert_eq!(load(&mut front_end, file, &leased(IP, 1000).encode())?, GOOD);

@@ -40,7 +40,7 @@ struct Trial<'a> {
     lines: Lines<'a>,
 }
 
-/// What stands behind QEMU's prompt.
+/// The words behind QEMU's prompt.
 struct Lines<'a> {
     stage: &'a Stage,
     used: RefCell<BTreeSet<String>>,

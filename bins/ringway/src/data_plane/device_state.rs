@@ -134,7 +134,7 @@ pub(super) fn take_arrived(id: PortId, ports: &mut Ports, workers: &Workers) {
     }
 }
 
-/// What routers know of the stations behind the port.
+/// The stations behind the port, as routers know them.
 fn leases(id: PortId, ports: &Ports, workers: &Workers) -> Vec<Lease> {
     let of_router = |router| {
         let look = move |worker: &mut Worker| Some(worker.nat(router)?.guest_state(id, now()));

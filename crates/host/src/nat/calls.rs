@@ -334,7 +334,7 @@ pub(crate) fn option(
     (done == 0).then_some(value)
 }
 
-/// What the kernel knows of a connection; `None`: it does not say.
+/// The kernel's knowledge of a connection; `None`: it does not say.
 pub(crate) fn connection_info(fd: BorrowedFd<'_>) -> Option<ConnectionInfo> {
     let mut info = [0u8; INFO_LEN as usize];
     let mut len = INFO_LEN;

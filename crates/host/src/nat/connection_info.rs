@@ -1,4 +1,4 @@
-//! What the kernel knows of a connection (`tcp_info`, linux/tcp.h).
+//! The kernel's knowledge of a connection (`tcp_info`, linux/tcp.h).
 
 use ringway_nat::SocketCounts;
 

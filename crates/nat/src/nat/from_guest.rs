@@ -181,7 +181,7 @@ impl Nat {
         self.assembled.take()
     }
 
-    /// What a guest with a policy sends is judged first.
+    /// The packets of a guest with a policy are judged first.
     fn judged(
         &mut self,
         incoming: &Incoming<'_>,

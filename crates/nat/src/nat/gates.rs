@@ -1,5 +1,5 @@
-//! What a guest with a policy sends: its questions, the first packet of each flow, and the first
-//! bytes of those connections that name their host.
+//! The packets of a guest with a policy: its questions, the first packet of each flow, and the
+//! first bytes of those connections that name their host.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ pub(super) struct Gates<'a> {
     pub keys: &'a RandomState,
 }
 
-/// What becomes of a packet, if not only that it goes on.
+/// The next step with a packet, other than that it goes on.
 pub(super) enum GateStep {
     /// There is nothing more to do with it.
     Over(Verdict),

@@ -1,4 +1,4 @@
-//! What is left to do with a guest's packet.
+//! The work that is left with a guest's packet.
 
 use crate::refusal::Refusal;
 

@@ -29,7 +29,7 @@ pub const ALIASES_MAX: usize = 16;
 const HEADER_LEN: usize = 12;
 const CNAME: u16 = 5;
 
-/// What a guest is told.
+/// The answer for a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestAnswer {
     /// The message.

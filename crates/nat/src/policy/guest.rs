@@ -39,7 +39,7 @@ pub const HELLO_NS: u64 = 3_000_000_000;
 /// How often it is looked which addresses are used.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
 
-/// What a guest asks for becomes this.
+/// The outcome of a guest's question.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// An answer to the guest.
@@ -74,7 +74,7 @@ struct AwaitedHello {
     reader: HelloReader,
 }
 
-/// What becomes of the first bytes of a connection.
+/// The outcome of a connection's first bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum First {
     /// They go on as they came.

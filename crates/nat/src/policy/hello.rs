@@ -14,7 +14,7 @@ use super::name::HostName;
 /// Most bytes of a connection in which a hello is looked for, the headers of its records included.
 pub const HELLO_LEN_MAX: usize = 16 << 10;
 
-/// What a client gets whose hello is refused: a fatal alert, `unrecognized_name` (RFC 6066 §3).
+/// The answer to a client whose hello is refused: a fatal alert, `unrecognized_name` (RFC 6066 §3).
 pub const UNRECOGNIZED_NAME: [u8; 7] = [21, MAJOR_VERSION, 3, 0, 2, 2, 112];
 
 const MAJOR_VERSION: u8 = 3;
@@ -30,7 +30,7 @@ const SESSION_ID_LEN_MAX: usize = 32;
 const SERVER_NAME: usize = 0;
 const HOST_NAME: usize = 0;
 
-/// What the first bytes of a connection are.
+/// The meaning of a connection's first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hello {
     /// The beginning of a hello.
@@ -216,7 +216,7 @@ impl<'a> HelloBytes<'a> {
         Ok(self.take(len)?.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// What stands behind its own length, which has one or two bytes.
+    /// The bytes behind their own length, which has one or two bytes.
     fn list(&mut self, len: usize) -> Result<Self, HelloRefusal> {
         let len = self.number(len)?;
         self.take(len).map(Self)

@@ -22,7 +22,7 @@ const HEADER_LEN: usize = 12;
 const SVCB: u16 = 64;
 const HTTPS: u16 = 65;
 const OPT: u16 = 41;
-/// What asks for more than records of one kind (RFC 6895 §3.1).
+/// Kinds that ask for more than records of one kind (RFC 6895 §3.1).
 const META: std::ops::RangeInclusive<u16> = 128..=255;
 
 /// Kinds of records that guests get: A, NS, CNAME, SOA, PTR, MX, TXT, AAAA, SRV.
@@ -54,14 +54,14 @@ pub enum Denial {
     NoName,
 }
 
-/// What becomes of a question.
+/// The outcome of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuestionVerdict {
     /// The name that was judged; `None`: no host can have it, or there is none.
     pub name: Option<HostName>,
     /// Denied without a rule, too, where the kind of the question is.
     pub decision: Decision,
-    /// What is to be done.
+    /// The next step.
     pub step: QuestionStep,
 }
 
@@ -226,7 +226,7 @@ impl Asker {
     }
 }
 
-/// What a guest takes in one datagram, if EDNS comes next.
+/// The bytes that a guest takes in one datagram, if EDNS comes next.
 fn edns_len(record: &[u8]) -> Option<u16> {
     let is_edns = record.first() == Some(&0) && word(record, 1) == Some(OPT);
     word(record, 3).filter(|_| is_edns)

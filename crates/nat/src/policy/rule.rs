@@ -57,7 +57,7 @@ pub enum RulePlace {
     Private,
 }
 
-/// What a guest may reach, or must not.
+/// A service that a guest may reach, or must not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// `None`: TLS on port 443 of a name that is allowed, and everything in all other rules.

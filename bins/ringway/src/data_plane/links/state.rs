@@ -40,7 +40,7 @@ pub enum Work {
 /// The end of a transfer.
 #[derive(Debug)]
 pub enum Ended {
-    /// So many bytes were written.
+    /// The bytes that were written, by their number.
     Saved(usize),
     Loaded(Result<DeviceState, BadState>),
 }

@@ -102,7 +102,7 @@ pub struct PlaneSocket {
     pub speaks: u16,
 }
 
-/// What it has to do or to answer, and what it is to be told of later.
+/// Work that it has to do or to answer, and ports that it is to be told of later.
 #[derive(Default)]
 pub struct PlaneDebts {
     /// Orders that it has not carried out yet.
