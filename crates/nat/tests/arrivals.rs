@@ -155,8 +155,8 @@ fn station() -> impl Strategy<Value = StationState> {
     })
 }
 
-/// Behind which port each address is. A guest that uses more than it may have leases can lose one
-/// to another guest's lease; leases come first.
+/// The port behind which each address is. A guest that uses more than it may have leases can lose
+/// one to another guest's lease; leases come first.
 fn owners(notes: &[Note]) -> HashMap<IpAddr, Guest> {
     let mut owners = HashMap::new();
     for note in notes {

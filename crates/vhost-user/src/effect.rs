@@ -108,7 +108,7 @@ pub enum Effect {
     /// A transfer of the device's state begins when the reply is on its way. Fails where it cannot
     /// begin: another one runs, or the file is neither a pipe nor a Unix stream socket.
     TransferState {
-        /// Which way.
+        /// The direction.
         direction: StateDirection,
         /// A pipe, or a socket, or something else.
         fd: UntrustedFd,

@@ -6,6 +6,7 @@
 //!
 //! Limits: questions come by UDP, [`QUESTIONS_PER_SECOND`] of a guest, and [`QUESTIONS_MAX`] of
 //! them wait for an answer; of its connections [`HELLOS_MAX`] wait for a hello, [`HELLO_NS`] each.
+//! A connection that was open before its policy asks for a hello is not asked for one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
